@@ -1,0 +1,335 @@
+"""Posture: what may be said of one link right now, and of which class the reason is.
+
+Pure. A gatherer (``gate.loop``) turns verified samples, the journal and declared state into one
+:class:`LinkView`; the chain of small checks below names the first thing that is wrong. An empty
+chain of findings is the only way to ``encrypted``: nothing is assumed.
+
+Classes of reason (each closes in its own way, see ``gate.permits``):
+
+* ``violation``: measured clear or integrity-only frames, or a wrong peer, confirmed by a second
+  sample or by the agent's own report. Closes at once.
+* ``policy``: what runs is not what is declared now. New work is refused at once.
+* ``unknown``: could not tell (no sample, no proof, parked, too old). New work is refused, an open
+  path is held up to ``max_hold``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final, Literal
+
+Encryption = Literal["required", "none"]
+State = Literal["open", "closed", "none"]
+Verdict = Literal["encrypted", "violation", "unknown"]
+ReasonClass = Literal["violation", "policy", "unknown"]
+
+# Reason constants: stable words, used in records, denials and `links --why`.
+ENCRYPTED: Final = "encrypted"
+NOT_REQUIRED: Final = "encryption_not_required"
+NO_AGENTS: Final = "no_agents"
+NEVER_KEYED: Final = "never_keyed"
+ENCRYPTION_OFF: Final = "encryption_off"
+CLEAR_FRAMES: Final = "clear_frames"
+WRONG_PEER: Final = "wrong_peer"
+UNCONFIRMED: Final = "violation_unconfirmed"
+CIPHER_DIFFERS: Final = "cipher_differs"
+GUARD_MISSING: Final = "guard_missing"
+NO_SAMPLE: Final = "no_sample"
+STALE_SAMPLE: Final = "stale_sample"
+KEY_UNKNOWN: Final = "transmit_key_unknown"
+NOT_PROVED: Final = "not_proved"
+PARKED: Final = "rotation_parked"
+HARD_AGE: Final = "key_past_hard_age"
+CLOSED: Final = "gate_closed"
+
+
+@dataclass(frozen=True, slots=True)
+class LinkPosture:
+    """The few fields of a link that the admission context carries.
+
+    Attributes:
+        encryption: What the Link declares.
+        state: ``open`` only while both ends report an open path; ``none`` when the link has no agents.
+        posture: The verdict.
+        reason: Reason constant of the first failing check, or ``encrypted``.
+        since_ns: When this (posture, reason) began.
+        fresh_until_ns: Past this moment the posture is unknown whatever it says here.
+        generation: Grows by one at each change of (posture, reason, state).
+    """
+
+    encryption: Encryption
+    state: State
+    posture: Verdict
+    reason: str
+    since_ns: int
+    fresh_until_ns: int
+    generation: int
+
+
+@dataclass(frozen=True, slots=True)
+class EndView:
+    """What one end of a link last said, its signature already verified.
+
+    Attributes:
+        agent: Name of the agent (CN of its certificate).
+        received_ns: When the control plane received the sample.
+        protect: SecY protectFrames.
+        encrypt: Confidentiality of the transmit SC.
+        cipher: Cipher suite in use, empty when no SA is.
+        tx_key_id: Public id of the key it transmits with, ``None`` when it has none.
+        rx_key_ids: Ids of the keys it can receive.
+        rx_scis: SCIs of its receive SCs.
+        proved_ns: When its probes were last seen decrypted by this end (0: never).
+        off_samples: Consecutive samples in which protection was off.
+        clear_frames: Frames on the wire side that were neither protected nor declared, this SecY life.
+        reported: Reason constant of a violation that the agent reports itself, or ``None``.
+        guard: Whether the guard is in place.
+        path_open: Whether the data plane passes user traffic.
+    """
+
+    agent: str
+    received_ns: int
+    protect: bool
+    encrypt: bool
+    cipher: str
+    tx_key_id: str | None
+    rx_key_ids: frozenset[str]
+    rx_scis: tuple[str, ...]
+    proved_ns: int
+    off_samples: int
+    clear_frames: int
+    reported: str | None
+    guard: bool
+    path_open: bool
+
+
+@dataclass(frozen=True, slots=True)
+class LinkView:
+    """Everything the chain looks at: declared state, the journal's word, both ends.
+
+    Attributes:
+        name: Link name.
+        encryption: Declared.
+        cipher: Declared cipher suite.
+        scis: The two SCIs, in the order of ``ends``.
+        ends: Last word of each end, ``None`` before its first sample.
+        has_agents: Whether both endpoints name an agent.
+        keyed: Whether a first keying ever completed.
+        parked: Whether the journal holds a parked rotation.
+        key_since_ns: When the key in use was selected (0: unknown).
+        hard_age_ns: Oldest key that may carry new work, 0 when the profile sets none.
+        fresh_for_ns: How long one sample may be relied on.
+        prove_within_ns: How recent the last proof by probes must be.
+    """
+
+    name: str
+    encryption: Encryption
+    cipher: str
+    scis: tuple[str, str]
+    ends: tuple[EndView | None, EndView | None]
+    has_agents: bool
+    keyed: bool
+    parked: bool
+    key_since_ns: int
+    hard_age_ns: int
+    fresh_for_ns: int
+    prove_within_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One failing check: the constant, its class, and a sentence for a person."""
+
+    reason: str
+    reason_class: ReasonClass
+    message: str
+
+
+Check = Callable[[LinkView, int], Finding | None]
+
+
+def _present(view: LinkView) -> list[EndView]:
+    return [end for end in view.ends if end is not None]
+
+
+def check_declared(view: LinkView, _now_ns: int) -> Finding | None:
+    """A link that declares no encryption, or has no agents, can prove nothing."""
+    if view.encryption == "none":
+        return Finding(NOT_REQUIRED, "unknown", "the link declares no encryption and is never keyed")
+    if not view.has_agents:
+        return Finding(NO_AGENTS, "unknown", "no agents: give both endpoints of the Link an agent")
+    return None
+
+
+def check_protection(view: LinkView, _now_ns: int) -> Finding | None:
+    """Protection is off at one end, or only integrity is left (readable frames, TCI E=0)."""
+    for end in _present(view):
+        if not (end.protect and end.encrypt) and view.keyed:
+            if end.off_samples >= 2 or end.reported is not None:
+                return Finding(ENCRYPTION_OFF, "violation", f"{end.agent} reports that encryption is off")
+            return Finding(
+                UNCONFIRMED, "unknown", f"{end.agent}: encryption off in one sample, not confirmed"
+            )
+    return None
+
+
+def check_reported(view: LinkView, _now_ns: int) -> Finding | None:
+    """The agent measured a violation itself and has not yet measured its repair."""
+    for end in _present(view):
+        if end.reported is not None:
+            return Finding(end.reported, "violation", f"{end.agent} reports the violation {end.reported}")
+    return None
+
+
+def check_clear(view: LinkView, _now_ns: int) -> Finding | None:
+    """Clear frames reached the wire."""
+    for end in _present(view):
+        if end.clear_frames > 0:
+            return Finding(CLEAR_FRAMES, "violation", f"{end.agent} counted {end.clear_frames} clear frames")
+    return None
+
+
+def check_peer(view: LinkView, _now_ns: int) -> Finding | None:
+    """Exactly two members: any receive SC but the peer's is a violation."""
+    for index, end in enumerate(view.ends):
+        if end is not None and set(end.rx_scis) - {view.scis[1 - index]}:
+            return Finding(WRONG_PEER, "violation", f"{end.agent} has a receive SC that is not its peer's")
+    return None
+
+
+def check_keyed(view: LinkView, _now_ns: int) -> Finding | None:
+    """Before the first key nothing is open."""
+    if not view.keyed:
+        return Finding(NEVER_KEYED, "unknown", "first keying has not completed")
+    return None
+
+
+def check_samples(view: LinkView, now_ns: int) -> Finding | None:
+    """Both ends have spoken, recently enough."""
+    for end in view.ends:
+        if end is None:
+            return Finding(NO_SAMPLE, "unknown", "an end has sent no sample yet")
+        if now_ns - end.received_ns > view.fresh_for_ns:
+            age = (now_ns - end.received_ns) // 1_000_000_000
+            return Finding(STALE_SAMPLE, "unknown", f"the last sample of {end.agent} is {age} s old")
+    return None
+
+
+def check_guard(view: LinkView, _now_ns: int) -> Finding | None:
+    """Without a guard a failing SecY could pass frames in clear."""
+    for end in _present(view):
+        if not end.guard:
+            return Finding(GUARD_MISSING, "unknown", f"{end.agent} reports no guard on the wire")
+    return None
+
+
+def check_keys(view: LinkView, _now_ns: int) -> Finding | None:
+    """Each end transmits with a key that its peer can receive."""
+    for end, peer in (view.ends, view.ends[::-1]):
+        if end is None or peer is None or end.tx_key_id is None:
+            return Finding(KEY_UNKNOWN, "unknown", "an end has no transmit key")
+        if end.tx_key_id not in peer.rx_key_ids:
+            return Finding(KEY_UNKNOWN, "unknown", f"{peer.agent} cannot receive what {end.agent} sends")
+    return None
+
+
+def check_cipher(view: LinkView, _now_ns: int) -> Finding | None:
+    """What runs is what is declared now."""
+    for end in _present(view):
+        if end.cipher and end.cipher != view.cipher:
+            why = f"{end.agent} runs {end.cipher}, the profile declares {view.cipher}: rotate the link"
+            return Finding(CIPHER_DIFFERS, "policy", why)
+    return None
+
+
+def check_proof(view: LinkView, now_ns: int) -> Finding | None:
+    """A green interface is not evidence: probes must have been decrypted at both ends."""
+    for end in _present(view):
+        if now_ns - end.proved_ns > view.prove_within_ns:
+            return Finding(NOT_PROVED, "unknown", f"{end.agent} has decrypted no probe of its peer recently")
+    return None
+
+
+def check_parked(view: LinkView, _now_ns: int) -> Finding | None:
+    """A parked rotation leaves an end's transmit key unknown."""
+    if view.parked:
+        return Finding(PARKED, "unknown", "a rotation is parked: bring the agent back, see `links --why`")
+    return None
+
+
+def check_age(view: LinkView, now_ns: int) -> Finding | None:
+    """A key past its hard age carries no new work."""
+    if view.hard_age_ns and view.key_since_ns and now_ns - view.key_since_ns > view.hard_age_ns:
+        return Finding(HARD_AGE, "unknown", "the key in use is older than hardAge: rotate the link")
+    return None
+
+
+# Violations first: what was measured beats what could not be told.
+CHAIN: Final[tuple[Check, ...]] = (
+    check_declared,
+    check_protection,
+    check_reported,
+    check_clear,
+    check_peer,
+    check_keyed,
+    check_samples,
+    check_guard,
+    check_keys,
+    check_cipher,
+    check_proof,
+    check_parked,
+    check_age,
+)
+
+
+def first_finding(view: LinkView, now_ns: int) -> Finding | None:
+    """The first failing check, or ``None``: then, and only then, the link is proved encrypted."""
+    if not CHAIN:
+        return Finding(NOT_PROVED, "unknown", "no checks: an empty chain proves nothing")
+    for check in CHAIN:
+        finding = check(view, now_ns)
+        if finding is not None:
+            return finding
+    return None
+
+
+def state_of(view: LinkView) -> State:
+    """Open only while both ends report an open path."""
+    if view.encryption == "none" or not view.has_agents:
+        return "none"
+    return "open" if all(end is not None and end.path_open for end in view.ends) else "closed"
+
+
+def fresh_until(view: LinkView) -> int:
+    """The moment from which this view may no longer be relied on (0 when an end never spoke)."""
+    ends = _present(view)
+    return min(end.received_ns for end in ends) + view.fresh_for_ns if len(ends) == 2 else 0
+
+
+def judge(
+    view: LinkView, now_ns: int, previous: LinkPosture | None = None
+) -> tuple[LinkPosture, Finding | None]:
+    """Judge one link.
+
+    Args:
+        view: What is known.
+        now_ns: The time of judging.
+        previous: The last posture, for ``since_ns`` and ``generation``.
+
+    Returns:
+        The posture, and the finding behind it (``None`` when it is ``encrypted``).
+    """
+    finding = first_finding(view, now_ns)
+    verdict: Verdict = "encrypted"
+    if finding is not None:
+        verdict = "violation" if finding.reason_class == "violation" else "unknown"
+    reason = ENCRYPTED if finding is None else finding.reason
+    state = state_of(view)
+    since, generation = now_ns, 1
+    if previous is not None:
+        same = (previous.posture, previous.reason) == (verdict, reason)
+        since = previous.since_ns if same else now_ns
+        generation = previous.generation + (0 if same and previous.state == state else 1)
+    posture = LinkPosture(view.encryption, state, verdict, reason, since, fresh_until(view), generation)
+    return posture, finding
