@@ -1,17 +1,15 @@
 # Sluicegate. `make demo` and `make test` need Python 3.11+, git and make; the rest is installed here.
 SHELL := /bin/bash
-export PATH := $(HOME)/.local/bin:$(PATH)
-UV  ?= uv
+# uv from the PATH, else the build pinned in uv.lock (fetched once into the user's cache).
+UV  := $(shell command -v uv || python3 .ci/get_uv.py)
+ifeq ($(UV),)
+$(error uv is missing and could not be fetched: see the line above)
+endif
 RUN := $(UV) run --frozen --extra server
-PYTEST ?= $(RUN) pytest
 
-.PHONY: demo up test lint fmt e2e bench rego setup opa uv clean
+.PHONY: demo up test lint fmt e2e bench rego setup opa clean
 
-uv:
-	@command -v $(UV) >/dev/null || python3 -m pip install --quiet --user uv \
-	  || python3 -m pip install --quiet --user --break-system-packages uv
-
-setup: uv
+setup:
 	@$(UV) sync --frozen --quiet --extra server
 
 demo: setup
@@ -25,10 +23,10 @@ opa: setup
 	@$(RUN) python -m policy_engine.rules.toolchain
 
 test: opa
-	$(PYTEST) tests
+	$(RUN) pytest tests
 
 e2e: opa
-	$(PYTEST) tests/e2e
+	$(RUN) pytest tests/e2e
 
 lint: opa
 	$(RUN) ruff check .
