@@ -1,0 +1,82 @@
+"""The error tree of key management. "Said no" and "could not tell" are different classes.
+
+::
+
+    KeymgmtError
+    ├── SaidNo                   an answer was given, and it was no
+    │   ├── CustodyRefused       the key store refused the call (rights, version, request)
+    │   ├── LinkRefused          a link or its profile cannot be keyed safely as declared
+    │   ├── RotationRefused      a rotation may not start now (one is open here or on the partner)
+    │   ├── StaleLease           this conductor no longer leads: its write changed nothing
+    │   ├── MessageRefused       an agent's message is not of the agreed form
+    │   └── AgentUnknown         the certificate names no agent of this estate
+    ├── CouldNotTell             no answer, or one that proves nothing
+    │   ├── CustodyUnavailable   the key store is sealed, away or answered with a fault of its own
+    │   ├── OpenBaoNotReady      the embedded key store did not become active in time
+    │   └── EpochMismatch        database and key store disagree about the epoch: nothing is issued
+    └── IllegalStep              a caller's bug: an outcome for a step that is not open
+
+No message holds a key, token, ciphertext or response body of the key store.
+"""
+
+from __future__ import annotations
+
+
+class KeymgmtError(Exception):
+    """Root of the tree.
+
+    Attributes:
+        fix: What the reader can do about it; empty when nothing is known.
+    """
+
+    def __init__(self, message: str, *, fix: str = "") -> None:
+        super().__init__(message)
+        self.fix = fix
+
+
+class SaidNo(KeymgmtError):  # noqa: N818 - named for what it means, see the tree
+    """An answer was given, and it was no."""
+
+
+class CustodyRefused(SaidNo):
+    """The key store refused the call."""
+
+
+class LinkRefused(SaidNo):
+    """A link cannot be keyed safely as declared."""
+
+
+class RotationRefused(SaidNo):
+    """A rotation may not start now."""
+
+
+class StaleLease(SaidNo):
+    """This conductor no longer leads: its write changed nothing."""
+
+
+class MessageRefused(SaidNo):
+    """An agent's message is not of the agreed form."""
+
+
+class AgentUnknown(SaidNo):
+    """The certificate names no agent of this estate."""
+
+
+class CouldNotTell(KeymgmtError):  # noqa: N818
+    """No answer, or one that proves nothing."""
+
+
+class CustodyUnavailable(CouldNotTell):
+    """The key store is sealed, away or answered with a fault of its own."""
+
+
+class OpenBaoNotReady(CouldNotTell):
+    """The embedded key store did not become active in time."""
+
+
+class EpochMismatch(CouldNotTell):
+    """Database and key store disagree about the epoch."""
+
+
+class IllegalStep(KeymgmtError):  # noqa: N818
+    """A caller's bug: an outcome for a step that is not open."""
