@@ -1,0 +1,1 @@
+"""Embedded mode: everything on one machine, started and stopped by one command."""
