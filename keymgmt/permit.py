@@ -1,0 +1,378 @@
+"""Permits: their format, how they are signed, how an agent verifies them (rotation.md section 5).
+
+A permit says for how long one end of one link may stay open; *when* to issue one is decided in
+`policy_engine/gate/`. The answer to a pull is one JSON object {"envelope", "statement"}: a DSSE envelope
+whose payload is the permit in canonical JSON, signed with the gate's Ed25519 key, and the DSSE envelope in
+which the transit key `permit-root`, pinned by the agent at enrolment, certifies that key until
+`not_after_ns`. So sealing OpenBao stops no permit. Validity is a duration that the agent counts from its own
+request on CLOCK_BOOTTIME.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any, Final, Protocol, Self
+
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+
+from evidence.canonical import canonical
+from keymgmt.errors import MessageRefused, PermitRefused
+from keymgmt.operations import Check, is_count, is_hex, is_nonce, is_str, is_u64, take
+
+if TYPE_CHECKING:
+    from keymgmt.counters import Sample
+
+PERMIT_TYPE: Final = "application/vnd.sluicegate.permit+json"
+SIGNER_TYPE: Final = "application/vnd.sluicegate.permit-signer+json"
+MAX_ANSWER: Final = 65_536  # octets; a larger answer is refused unread
+
+Sign = Callable[[bytes], bytes]
+"""Signs octets with Ed25519 and returns the 64 octets."""
+
+
+class PermitKind(StrEnum):
+    """`permit` opens for a while; `close` closes until a `reopen`, which itself opens nothing."""
+
+    PERMIT = "permit"
+    CLOSE = "close"
+    REOPEN = "reopen"
+
+
+@dataclass(frozen=True, slots=True)
+class Permit:
+    """One order of the gate to one end of one link.
+
+    Attributes:
+        epoch, seq: the order; a later one is numerically greater as a pair.
+        nonce: of the pull it answers; a close is valid without matching it.
+        boot_id: of the machine that asked.
+        secy_id: the SecY lifetime that asked.
+        ttl_ms: valid for so long after the request.
+        max_hold_ms: how long a living agent may go on without a new permit after ttl; 0: not at all.
+        arm_ms: how long the data plane stays open without renewal by its agent.
+        hard_not_after_ms: no hold passes this, counted from the request; None: no such bound.
+        posture_generation: of the posture row that the issuing transaction locked.
+        sample_digest: SHA-256 of the last sample judged, 64 hex digits.
+        violation_generation: the latest violation of this end that the gate had seen.
+        signer: key id of the gate's key.
+        reason: short text, for a close why.
+    """
+
+    kind: PermitKind
+    link: str
+    endpoint: str
+    epoch: int
+    seq: int
+    nonce: str
+    boot_id: str
+    secy_id: str
+    ttl_ms: int
+    max_hold_ms: int
+    arm_ms: int
+    posture_generation: int
+    sample_digest: str
+    violation_generation: int
+    signer: str
+    reason: str = ""
+    hard_not_after_ms: int | None = None
+
+    @property
+    def order(self) -> tuple[int, int]:
+        """(epoch, seq)."""
+        return (self.epoch, self.seq)
+
+    def payload(self) -> bytes:
+        """Return the canonical JSON that is signed."""
+        doc: dict[str, Any] = {name: getattr(self, name) for name in _PERMIT if name not in ("v", "type")}
+        return canonical(doc | {"v": 1, "type": str(self.kind)})
+
+    @classmethod
+    def from_payload(cls, payload: bytes) -> Self:
+        """Read a payload. Raises MessageRefused."""
+        got = take(_json(payload), _PERMIT, "permit")
+        kind = PermitKind(got.pop("type"))
+        del got["v"]
+        return cls(kind=kind, **got)
+
+
+@dataclass(frozen=True, slots=True)
+class PermitRequest:
+    """What an agent says when it asks; `agent` comes from its certificate, never from the body.
+
+    Attributes:
+        last_order: the highest (epoch, seq) the agent has accepted.
+        violation_generation: counts the violations this end has confirmed, monotone over restarts.
+        closed: whether the agent stands under a persisted close order.
+        sample: its newest signed sample.
+    """
+
+    agent: str
+    link: str
+    endpoint: str
+    nonce: str
+    boot_id: str
+    secy_id: str
+    last_order: tuple[int, int]
+    violation_generation: int
+    closed: bool
+    sample: Sample
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the body of `POST /agent/v1/permit` (without `agent`)."""
+        return {
+            "v": 1,
+            "nonce": self.nonce,
+            "boot_id": self.boot_id,
+            "link": self.link,
+            "endpoint": self.endpoint,
+            "secy_id": self.secy_id,
+            "last_order": list(self.last_order),
+            "violation_generation": self.violation_generation,
+            "closed": self.closed,
+            "sample": self.sample.to_json(),
+        }
+
+    @classmethod
+    def from_json(cls, doc: Any, *, agent: str) -> Self:
+        """Read a body; the sample's signature is still to be verified. Raises MessageRefused."""
+        from keymgmt.counters import Sample
+
+        got = take(doc, _REQUEST, "permit request")
+        return cls(
+            agent=agent,
+            link=got["link"],
+            endpoint=got["endpoint"],
+            nonce=got["nonce"],
+            boot_id=got["boot_id"],
+            secy_id=got["secy_id"],
+            last_order=(got["last_order"][0], got["last_order"][1]),
+            violation_generation=got["violation_generation"],
+            closed=got["closed"],
+            sample=Sample.from_json(got["sample"]),
+        )
+
+
+class PermitSource(Protocol):
+    """Who answers a pull: the gate. The hub calls it after it has verified certificate and sample."""
+
+    async def answer(self, request: PermitRequest) -> bytes:
+        """Return the answer's octets (`issue`). Raises a KeymgmtError when it could not tell."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class SignerStatement:
+    """The root's word for one delegated key: {key, epoch, not_after}."""
+
+    key_id: str
+    public_key: bytes
+    epoch: int
+    not_after_ns: int
+
+    def payload(self) -> bytes:
+        """Return the canonical JSON that `permit-root` signs."""
+        return canonical(
+            {
+                "v": 1,
+                "type": "permit-signer",
+                "key_id": self.key_id,
+                "public_key": self.public_key.hex(),
+                "epoch": self.epoch,
+                "not_after_ns": str(self.not_after_ns),
+            }
+        )
+
+    @classmethod
+    def from_payload(cls, payload: bytes) -> Self:
+        """Read a payload. Raises MessageRefused."""
+        got = take(_json(payload), _STATEMENT, "permit signer")
+        return cls(got["key_id"], bytes.fromhex(got["public_key"]), got["epoch"], int(got["not_after_ns"]))
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """What an agent holds a permit against.
+
+    Attributes:
+        roots: pinned permit-root keys, key id -> 32 octets.
+        nonce: of the pull, None when none is outstanding.
+        now_ns: wall clock, only for the signer's not_after.
+    """
+
+    roots: Mapping[str, bytes] = field(repr=False)
+    link: str
+    endpoint: str
+    boot_id: str
+    secy_id: str
+    nonce: str | None
+    last_order: tuple[int, int]
+    violation_generation: int
+    now_ns: int
+
+
+def key_id_of(public_key: bytes) -> str:
+    """Return the id of an Ed25519 key: the first 16 octets of SHA-256 over its 32, in hex."""
+    return hashlib.sha256(public_key).digest()[:16].hex()
+
+
+def pae(payload_type: str, payload: bytes) -> bytes:
+    """Return what DSSE signs (secure-systems-lab/dsse protocol.md, PAE)."""
+    kind = payload_type.encode()
+    return b"DSSEv1 %d %b %d %b" % (len(kind), kind, len(payload), payload)
+
+
+def envelope(payload_type: str, payload: bytes, key_id: str, sign: Sign) -> dict[str, Any]:
+    """Return a DSSE envelope with one signature."""
+    signature = sign(pae(payload_type, payload))
+    return {
+        "payloadType": payload_type,
+        "payload": base64.b64encode(payload).decode(),
+        "signatures": [{"keyid": key_id, "sig": base64.b64encode(signature).decode()}],
+    }
+
+
+def certify(statement: SignerStatement, root_key_id: str, sign: Sign) -> dict[str, Any]:
+    """Return the root's envelope about a delegated key; `sign` is the transit key `permit-root`."""
+    return envelope(SIGNER_TYPE, statement.payload(), root_key_id, sign)
+
+
+def issue(permit: Permit, statement: Mapping[str, Any], sign: Sign) -> bytes:
+    """Return the octets that answer a pull; `statement` is what `certify` returned for the signing key."""
+    signed = envelope(PERMIT_TYPE, permit.payload(), permit.signer, sign)
+    return canonical({"envelope": signed, "statement": dict(statement)})
+
+
+def verify(answer: bytes, expected: Expected) -> Permit:
+    """Return the permit in an answer, verified.
+
+    Numbered as in the code:
+     1. size and JSON shape of the answer;
+     2. the statement is signed by a pinned root;
+     3. the statement names the key by its own id and has not ended;
+     4. the permit is signed by that key, and its payload names it;
+     5. epoch of the permit = epoch of the statement;
+     6. link, endpoint are ours;
+     7. its order is above the last accepted;
+     8. (permit, reopen) nonce, boot id and SecY lifetime are those of our pull;
+     9. (permit, reopen) it has seen our latest violation;
+    10. (permit) durations are sane: ttl and arm above 0.
+    The caller persists the order before acting, and counts validity from its own request.
+
+    Raises:
+        PermitRefused: naming the step.
+        MessageRefused: not a permit at all.
+    """
+    if len(answer) > MAX_ANSWER:  # 1
+        raise MessageRefused("permit: answer too large")
+    doc = take(_json(answer), {"envelope": _is_object, "statement": _is_object}, "permit answer")
+    root_id, payload = _open(doc["statement"], SIGNER_TYPE, expected.roots)  # 2
+    statement = SignerStatement.from_payload(payload)
+    if statement.key_id != key_id_of(statement.public_key):  # 3
+        raise PermitRefused("signer: its key id is not its key's")
+    if expected.now_ns >= statement.not_after_ns:
+        raise PermitRefused(
+            "signer: its statement has ended; the gate must renew it under permit-root " + root_id
+        )
+    _, payload = _open(doc["envelope"], PERMIT_TYPE, {statement.key_id: statement.public_key})  # 4
+    permit = Permit.from_payload(payload)
+    if permit.signer != statement.key_id:
+        raise PermitRefused("signer: the payload names another key")
+    if permit.epoch != statement.epoch:  # 5
+        raise PermitRefused("epoch: the signer belongs to another epoch")
+    _accept(permit, expected)
+    return permit
+
+
+def _accept(permit: Permit, expected: Expected) -> None:
+    if (permit.link, permit.endpoint) != (expected.link, expected.endpoint):  # 6
+        raise PermitRefused("addressee: it is for another link or endpoint")
+    if permit.order <= expected.last_order:  # 7
+        raise PermitRefused("order: not above the last order accepted")
+    if permit.kind is PermitKind.CLOSE:
+        return
+    if expected.nonce is None or permit.nonce != expected.nonce:  # 8
+        raise PermitRefused("nonce: it does not answer our pull")
+    if (permit.boot_id, permit.secy_id) != (expected.boot_id, expected.secy_id):
+        raise PermitRefused("boot: it is for an earlier boot or SecY lifetime")
+    if permit.violation_generation < expected.violation_generation:  # 9
+        raise PermitRefused("violation: it was issued before our latest violation was seen")
+    if permit.kind is PermitKind.PERMIT and min(permit.ttl_ms, permit.arm_ms) < 1:  # 10
+        raise PermitRefused("durations: ttl and arm must be above 0")
+
+
+def _open(doc: Mapping[str, Any], payload_type: str, keys: Mapping[str, bytes]) -> tuple[str, bytes]:
+    """Return (key id, payload) of a DSSE envelope signed by one of `keys`. Raises PermitRefused."""
+    if doc.get("payloadType") != payload_type or set(doc) != {"payloadType", "payload", "signatures"}:
+        raise PermitRefused("envelope: not a DSSE envelope of the expected type")
+    signatures = doc["signatures"]
+    if not isinstance(signatures, list) or len(signatures) != 1 or not isinstance(signatures[0], dict):
+        raise PermitRefused("envelope: exactly one signature is expected")
+    key = keys.get(str(signatures[0].get("keyid")))
+    if key is None:
+        raise PermitRefused("signature: by a key that is not trusted here")
+    try:
+        payload = base64.b64decode(doc["payload"], validate=True)
+        signature = base64.b64decode(signatures[0]["sig"], validate=True)
+        Ed25519PublicKey.from_public_bytes(key).verify(signature, pae(payload_type, payload))
+    except (InvalidSignature, ValueError, TypeError, KeyError):
+        raise PermitRefused("signature: does not verify") from None
+    return str(signatures[0]["keyid"]), payload
+
+
+def _json(octets: bytes) -> Any:
+    try:
+        return json.loads(octets)
+    except (ValueError, RecursionError):
+        raise MessageRefused("not JSON") from None
+
+
+def _is_object(value: Any) -> bool:
+    return isinstance(value, dict)
+
+
+_PERMIT: Final[Mapping[str, Check]] = {
+    "v": lambda v: v == 1 and is_count(v),
+    "type": lambda v: isinstance(v, str) and v in set(PermitKind),
+    "link": is_str,
+    "endpoint": is_str,
+    "epoch": is_count,
+    "seq": is_count,
+    "nonce": is_nonce,
+    "boot_id": is_str,
+    "secy_id": is_str,
+    "ttl_ms": is_count,
+    "max_hold_ms": is_count,
+    "arm_ms": is_count,
+    "posture_generation": is_count,
+    "sample_digest": is_hex(32),
+    "violation_generation": is_count,
+    "signer": is_nonce,
+    "reason": lambda v: isinstance(v, str) and len(v) <= 1024,
+    "hard_not_after_ms": lambda v: v is None or is_count(v),
+}
+_STATEMENT: Final[Mapping[str, Check]] = {
+    "v": lambda v: v == 1 and is_count(v),
+    "type": lambda v: v == "permit-signer",
+    "key_id": is_nonce,
+    "public_key": is_hex(32),
+    "epoch": is_count,
+    "not_after_ns": is_u64,
+}
+_REQUEST: Final[Mapping[str, Check]] = {
+    "v": lambda v: v == 1 and is_count(v),
+    "nonce": is_nonce,
+    "boot_id": is_str,
+    "link": is_str,
+    "endpoint": is_str,
+    "secy_id": is_str,
+    "last_order": lambda v: isinstance(v, list) and len(v) == 2 and all(map(is_count, v)),
+    "violation_generation": is_count,
+    "closed": lambda v: isinstance(v, bool),
+    "sample": _is_object,
+}
