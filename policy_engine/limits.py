@@ -1,0 +1,57 @@
+"""All limits of the control plane, with units. One frozen value; nothing here is read from the environment."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Bounds on what is read and kept. Others append fields, with the unit in the comment."""
+
+    # Declared state (resources)
+    resource_file_bytes: int = 1_048_576  # bytes of one YAML file; checked before it is parsed
+    resource_files: int = 10_000  # files in one directory of declared state
+    resource_total_bytes: int = 64 * 1_048_576  # bytes of all files together
+    yaml_depth: int = 32  # levels of nesting in one document
+    yaml_nodes: int = 200_000  # nodes in one document
+    problems_reported: int = 1_000  # problems collected before the loader stops
+
+    # Objects given on the command line
+    object_file_bytes: int = 16 * 1_048_576  # bytes of one file of Kubernetes manifests
+    object_documents: int = 10_000  # documents in one such file
+
+    # Facts
+    image_reference_chars: int = 512  # characters; longer ones are malformed (OCI allows 255 + tag + digest)
+    declared_names: int = 64  # names in one sluicegate.io/datasets or /segments annotation
+    declared_name_chars: int = 253  # characters of one such name
+    search_nodes: int = 500_000  # nodes visited when looking for PodSpecs in an unknown kind
+    search_depth: int = 200  # levels visited; deeper is reported as unreadable
+    embedded_chars: int = 1_048_576  # characters of one string that is searched for an embedded manifest
+
+    # Listeners
+    http_header_bytes: int = 65_536  # octets of one request's line and headers
+    http_header_s: float = 10.0  # seconds from connecting, or from a request's first octet, to its headers
+    http_drain_s: int = 10  # seconds that a stopping listener waits for requests it has read
+
+    # Admission
+    review_body_bytes: int = 8 * 1_048_576  # octets of a review (etcd takes 1.5 MB; old + new + envelope)
+    review_body_s: float = 5.0  # seconds from a review's headers to its last octet
+    review_uid_chars: int = 253  # characters of request.uid (the API server sends 36)
+    reviews_in_flight: int = 512  # reviews being read or judged at once; above it: engine.overload
+    reviews_in_flight_per_cluster: int = 256  # the same for one cluster
+    body_bytes_in_flight: int = 64 * 1_048_576  # octets of review bodies held at once
+    decision_deadline_ms: int = 3_000  # milliseconds from a review's headers to its answer
+    deadline_margin_ms: int = 500  # milliseconds kept free below the API server's own timeout
+    warning_chars: int = 256  # characters of one warning; the API server may cut longer ones
+    warnings_chars: int = 4_096  # characters of all warnings; the API server drops the rest
+    denial_chars: int = 8_192  # characters of status.message
+    summary_ids: int = 1_000  # decision ids listed in one decision_summary record
+
+    # API
+    api_body_bytes: int = 4 * 1_048_576  # octets of one API request
+    token_days: int = 365  # longest validity of a token
+    page_rows: int = 1_000  # rows of one page
+
+
+LIMITS = Limits()
