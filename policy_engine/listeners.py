@@ -1,64 +1,45 @@
 """Three TLS listeners on one event loop: admission, API and console, agents.
 
-Decides how a listener presents itself and whom it lets shake hands; what a caller may do is decided by the
-application behind it. Certificates and client authorities are polled by content hash (mounted secrets
-renew neither times nor events). New material is built into a fresh SSLContext; only when that succeeds does
-it take the place of the one that serves, because a mismatched pair loaded into a live context leaves it broken.
-Open connections go on; the next handshake gets the new material.
+Decides how a listener presents itself, how much an unauthenticated peer may cost, and how it stops; what a
+caller may do is decided by the application behind it. TLS material is polled by content (mounted secrets
+renew neither times nor events) and swapped without touching open connections, see `tls_material`.
 
-Stopping: unready first, then each response says `connection: close`, idle connections are closed after
-`drain_linger_s`, and a request that was read is always answered.
+Stopping: every response says `connection: close` for `drain_linger_s` while connections are still accepted,
+then listening sockets and idle connections are closed, and a request that was read is answered.
 """
 
 import asyncio
 import contextlib
-import hashlib
-import os
 import signal
 import socket
-import ssl
-import tempfile
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any, Literal
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
 
 import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from evidence.logs import get_logger
+from policy_engine.errors import TlsMaterialError
+from policy_engine.limits import LIMITS
+from policy_engine.tls_material import ClientCert, ReloadingContext, TlsFiles
+
+__all__ = ["ListenerSpec", "Listeners", "TlsFiles", "TlsMaterialError", "stop_on_signals"]
 
 log = get_logger("policy_engine.listeners")
 
-ClientCert = Literal["none", "optional", "required"]
 App = Callable[..., Awaitable[None]]
 
-
-class TlsMaterialError(Exception):
-    """Certificate, key or client authorities cannot be used together; what served before goes on serving."""
-
-
-@dataclass(frozen=True, slots=True)
-class TlsFiles:
-    """Where a listener's TLS material stands.
-
-    Attributes:
-        cert: PEM chain, leaf first.
-        key: PEM private key.
-        client_ca: PEM file, or a callable that gives PEM text (authorities come from declared state).
-    """
-
-    cert: Path
-    key: Path
-    client_ca: Path | Callable[[], str] | None = None
+_BACKLOG: Final = 2048  # connections; the kernel caps it at net.core.somaxconn
+_START_S: Final = 10.0  # seconds until a listener must accept
 
 
 @dataclass(frozen=True, slots=True)
 class ListenerSpec:
-    """One listener: `name` for logs, the ASGI application, address (port 0 picks one) and TLS.
+    """One listener: `name` for logs, the ASGI application, address (port 0 takes a free one) and TLS.
 
-    `client_cert`: `required` for agents, `optional` for admission (path tokens), `none` for the API.
-    The peer's certificate (DER) stands in `scope["state"]["peer_cert"]`, absent without one.
+    `client_cert`: `required` for agents, `optional` for admission (path tokens), `none` for the API. The
+    peer's certificate (DER) stands in `scope["state"]["peer_cert"]`; the key is absent without one.
     """
 
     name: str
@@ -67,35 +48,211 @@ class ListenerSpec:
     port: int = 0
     tls: TlsFiles | None = None
     client_cert: ClientCert = "none"
-    lifespan: bool = False  # of one listener at most
     keep_alive_s: int = 75
-    max_connections: int | None = None
-    extra: dict[str, Any] = field(default_factory=dict)
+    max_connections: int = 4096
+
+
+class _Protocol(HttpToolsProtocol):
+    """uvicorn's HTTP/1.1 protocol with the peer's certificate, bounded headers and a drain mode."""
+
+    max_connections = 4096
+    draining = False  # set on the per-listener subclass
+    _in_headers = False
+    _header_bytes = 0
+    _header_timer: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(transport)  # type: ignore[arg-type]
+        tls = transport.get_extra_info("ssl_object")
+        peer = tls.getpeercert(binary_form=True) if tls is not None else None
+        if peer is not None:
+            self.app_state = {**self.app_state, "peer_cert": peer}
+        if len(self.connections) > self.max_connections:
+            transport.close()
+            return
+        self._await_headers()
+
+    def _await_headers(self) -> None:
+        self._header_timer = self.loop.call_later(LIMITS.http_header_s, self.timeout_keep_alive_handler)
+
+    def data_received(self, data: bytes) -> None:
+        if self.cycle is None or self.cycle.response_complete or self._in_headers:
+            self._header_bytes += len(data)
+        super().data_received(data)
+        if not self._in_headers:
+            return
+        if self._header_bytes > LIMITS.http_header_bytes:
+            self.send_400_response("Header too large.")
+        elif self._header_timer is None:
+            self._await_headers()
+
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        self._in_headers = True
+
+    def on_headers_complete(self) -> None:
+        self._in_headers = False
+        self._header_bytes = 0
+        if self._header_timer is not None:
+            self._header_timer.cancel()
+            self._header_timer = None
+        super().on_headers_complete()
+        if self.draining and self.cycle is not None:
+            self.cycle.keep_alive = False
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self._header_timer is not None:
+            self._header_timer.cancel()
+        super().connection_lost(exc)
+
+
+class _Server(uvicorn.Server):
+    """A server that leaves signals to the process."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+class _Listener:
+    """One listening socket with its server task."""
+
+    def __init__(self, spec: ListenerSpec) -> None:
+        self.spec = spec
+        self.tls = ReloadingContext(spec.tls, spec.client_cert) if spec.tls is not None else None
+        # A class of its own per listener: flags are read per request without another look-up.
+        self.protocol = type("_Protocol", (_Protocol,), {"max_connections": spec.max_connections})
+        self.sock = _bind(spec.host, spec.port)
+        self.server = _Server(self._config())
+        self.task: asyncio.Task[None] | None = None
+
+    def _config(self) -> uvicorn.Config:
+        tls = self.tls
+        extra: dict[str, Any] = {}
+        if tls is not None:
+            extra["ssl_context_factory"] = lambda _config, _default: tls.outer
+        return uvicorn.Config(
+            self.spec.app,
+            http=self.protocol,
+            interface="asgi3",
+            ws="none",
+            lifespan="off",
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            proxy_headers=False,
+            backlog=_BACKLOG,
+            timeout_keep_alive=self.spec.keep_alive_s,
+            timeout_graceful_shutdown=LIMITS.http_drain_s,
+            **extra,
+        )
+
+    async def start(self) -> None:
+        self.task = asyncio.create_task(self.server.serve([self.sock]), name=f"listener-{self.spec.name}")
+        async with asyncio.timeout(_START_S):
+            while not self.server.started:
+                if self.task.done():
+                    self.task.result()
+                    raise RuntimeError(f"listener {self.spec.name} ended while it started")
+                await asyncio.sleep(0.01)
+
+    async def stop(self) -> None:
+        self.server.should_exit = True
+        if self.task is not None:
+            await self.task
+        self.sock.close()
+
+    def refresh(self) -> bool:
+        if self.tls is None:
+            return False
+        try:
+            changed = self.tls.refresh()
+        except TlsMaterialError as exc:
+            log.error(  # noqa: TRY400 - the text says it all; a traceback would show paths
+                "tls_material_refused", listener=self.spec.name, reason=str(exc), fix=exc.fix
+            )
+            return False
+        if changed:
+            log.info("tls_material_swapped", listener=self.spec.name)
+        return changed
 
 
 class Listeners:
-    """Starts and stops a group of listeners together. Use from one event loop."""
+    """Starts, refreshes and stops a group of listeners together. Use from one event loop."""
 
     def __init__(
         self, specs: Sequence[ListenerSpec], *, drain_linger_s: float = 0.2, poll_s: float = 1.0
     ) -> None:
-        raise NotImplementedError
+        self._specs = tuple(specs)
+        self._linger_s = drain_linger_s
+        self._poll_s = poll_s
+        self._running: dict[str, _Listener] = {}
 
     async def start(self) -> None:
-        """Binds and serves every listener; returns when all accept. All or none: a failure stops the rest."""
+        """Binds and serves every listener; returns when all accept. All or none.
+
+        Raises:
+            TlsMaterialError: A listener's material cannot serve.
+            OSError: An address is taken.
+        """
+        try:
+            for spec in self._specs:
+                self._running[spec.name] = _Listener(spec)
+            for listener in self._running.values():
+                await listener.start()
+        except BaseException:
+            await self._close()
+            raise
 
     async def stop(self) -> None:
-        """Drains: no request that reached a listener stays unanswered. Idempotent."""
+        """Drains and stops: no request that was read stays unanswered. Idempotent."""
+        if not self._running:
+            return
+        for listener in self._running.values():
+            listener.protocol.draining = True
+        await asyncio.sleep(self._linger_s)
+        await self._close()
+
+    async def _close(self) -> None:
+        running, self._running = self._running, {}
+        await asyncio.gather(*(listener.stop() for listener in running.values()), return_exceptions=True)
 
     def port(self, name: str) -> int:
         """The bound TCP port of a listener."""
-        raise NotImplementedError
+        port: int = self._running[name].sock.getsockname()[1]
+        return port
+
+    def not_after_ns(self) -> dict[str, int]:
+        """End of validity of each served certificate, for metrics."""
+        return {name: item.tls.not_after_ns for name, item in self._running.items() if item.tls is not None}
 
     async def reload(self) -> list[str]:
-        """Looks at all TLS material now; returns the names of the listeners that changed."""
-        raise NotImplementedError
+        """Looks at all TLS material now; the names of the listeners whose material was swapped."""
+        return [name for name, listener in self._running.items() if listener.refresh()]
 
     async def serve_until(
         self, stop: asyncio.Event, *, before_drain: Callable[[], None] | None = None
     ) -> None:
         """Runs until `stop` is set, polling TLS material; `before_drain` makes the process unready first."""
+        while not stop.is_set():
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(stop.wait(), self._poll_s)
+            await self.reload()
+        if before_drain is not None:
+            before_drain()
+        await self.stop()
+
+
+def stop_on_signals(stop: asyncio.Event) -> None:
+    """SIGTERM and SIGINT set `stop`. Call in the main thread, inside the loop."""
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+
+
+def _bind(host: str, port: int) -> socket.socket:
+    # Bound here, because uvicorn ends the whole process when an address is taken.
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    sock = socket.create_server((host, port), family=family, backlog=_BACKLOG)
+    sock.setblocking(False)
+    return sock
