@@ -11,6 +11,8 @@ Each error may carry `fix`: what the reader should do next, in one sentence.
     |   +-- ObjectUnreadable        a manifest given to `facts` or `check --objects` cannot be read
     |   +-- SettingsError           a setting is unknown or out of range; names its source
     |   +-- StateFolderBusyError    another `up` runs on this state folder
+    |   +-- BundleRefused           a policy bundle is damaged, too large or not the trusted one
+    |   +-- BuildRefused            the policy sources do not build, or differ from the committed bundle
     |   +-- Unauthenticated         no credential, or none that is known and valid now
     |   +-- Forbidden               a known caller asks for what is not granted to it
     |   +-- NotFound                no such thing within the caller's reach
@@ -19,6 +21,8 @@ Each error may carry `fix`: what the reader should do next, in one sentence.
     |   +-- TlsMaterialError        certificate, key and authorities that cannot serve together
     |   +-- BadReview               a body that is no AdmissionReview
     +-- CouldNotTell                we failed to find out; callers fail closed
+        +-- EngineNoResult          an engine gave no complete result: the denial engine.no_result
+        +-- ToolchainError          OPA could not be built or started
         +-- StartError              a part of the embedded system did not start
         +-- LookupUnavailable       the inventory did not answer in time
 
@@ -102,6 +106,22 @@ class BadReview(SaidNo):
         super().__init__(message, fix=fix)
         self.uid = uid
         self.code = code
+
+
+class BundleRefused(SaidNo):
+    """A policy bundle is damaged, too large, or not the one that is trusted."""
+
+
+class BuildRefused(SaidNo):
+    """The policy sources do not build, fail their cases, or differ from the committed bundle."""
+
+
+class EngineNoResult(CouldNotTell):
+    """An engine gave no complete result that is bound to this policy and this input."""
+
+
+class ToolchainError(CouldNotTell):
+    """OPA could not be built, found or started."""
 
 
 class StartError(CouldNotTell):

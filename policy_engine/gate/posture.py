@@ -1,6 +1,6 @@
 """Posture: what may be said of one link right now, and of which class the reason is.
 
-Pure. A gatherer (``gate.loop``) turns verified samples, the journal and declared state into one
+Pure. A gatherer (``gate.gather``) turns verified samples, the journal and declared state into one
 :class:`LinkView`; the chain of small checks below names the first thing that is wrong. An empty
 chain of findings is the only way to ``encrypted``: nothing is assumed.
 
@@ -30,8 +30,7 @@ NOT_REQUIRED: Final = "encryption_not_required"
 NO_AGENTS: Final = "no_agents"
 NEVER_KEYED: Final = "never_keyed"
 ENCRYPTION_OFF: Final = "encryption_off"
-CLEAR_FRAMES: Final = "clear_frames"
-WRONG_PEER: Final = "wrong_peer"
+MEASURED: Final = ("clear_sent", "clear_received", "config", "wrong_peer")  # codes of keymgmt.counters
 UNCONFIRMED: Final = "violation_unconfirmed"
 CIPHER_DIFFERS: Final = "cipher_differs"
 GUARD_MISSING: Final = "guard_missing"
@@ -41,7 +40,6 @@ KEY_UNKNOWN: Final = "transmit_key_unknown"
 NOT_PROVED: Final = "not_proved"
 PARKED: Final = "rotation_parked"
 HARD_AGE: Final = "key_past_hard_age"
-CLOSED: Final = "gate_closed"
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,14 +74,11 @@ class EndView:
         received_ns: When the control plane received the sample.
         protect: SecY protectFrames.
         encrypt: Confidentiality of the transmit SC.
-        cipher: Cipher suite in use, empty when no SA is.
         tx_key_id: Public id of the key it transmits with, ``None`` when it has none.
-        rx_key_ids: Ids of the keys it can receive.
-        rx_scis: SCIs of its receive SCs.
-        proved_ns: When its probes were last seen decrypted by this end (0: never).
+        proved_ns: When this end was last seen to decrypt frames of its peer (0: never).
         off_samples: Consecutive samples in which protection was off.
-        clear_frames: Frames on the wire side that were neither protected nor declared, this SecY life.
-        reported: Reason constant of a violation that the agent reports itself, or ``None``.
+        measured: Code of a violation that two of its samples show and no repair has ended, or ``None``.
+        reported: Code of a violation that the agent confirmed itself and no repair has ended, or ``None``.
         guard: Whether the guard is in place.
         path_open: Whether the data plane passes user traffic.
     """
@@ -92,13 +87,10 @@ class EndView:
     received_ns: int
     protect: bool
     encrypt: bool
-    cipher: str
     tx_key_id: str | None
-    rx_key_ids: frozenset[str]
-    rx_scis: tuple[str, ...]
     proved_ns: int
     off_samples: int
-    clear_frames: int
+    measured: str | None
     reported: str | None
     guard: bool
     path_open: bool
@@ -112,7 +104,7 @@ class LinkView:
         name: Link name.
         encryption: Declared.
         cipher: Declared cipher suite.
-        scis: The two SCIs, in the order of ``ends``.
+        cipher_in_use: What the journal says the key in use was made for, empty when it does not say.
         ends: Last word of each end, ``None`` before its first sample.
         has_agents: Whether both endpoints name an agent.
         keyed: Whether a first keying ever completed.
@@ -126,7 +118,7 @@ class LinkView:
     name: str
     encryption: Encryption
     cipher: str
-    scis: tuple[str, str]
+    cipher_in_use: str
     ends: tuple[EndView | None, EndView | None]
     has_agents: bool
     keyed: bool
@@ -174,27 +166,14 @@ def check_protection(view: LinkView, _now_ns: int) -> Finding | None:
     return None
 
 
-def check_reported(view: LinkView, _now_ns: int) -> Finding | None:
-    """The agent measured a violation itself and has not yet measured its repair."""
+def check_measured(view: LinkView, _now_ns: int) -> Finding | None:
+    """Clear or readable frames, or a wrong peer, were measured and no repair has been measured since."""
     for end in _present(view):
-        if end.reported is not None:
-            return Finding(end.reported, "violation", f"{end.agent} reports the violation {end.reported}")
-    return None
-
-
-def check_clear(view: LinkView, _now_ns: int) -> Finding | None:
-    """Clear frames reached the wire."""
-    for end in _present(view):
-        if end.clear_frames > 0:
-            return Finding(CLEAR_FRAMES, "violation", f"{end.agent} counted {end.clear_frames} clear frames")
-    return None
-
-
-def check_peer(view: LinkView, _now_ns: int) -> Finding | None:
-    """Exactly two members: any receive SC but the peer's is a violation."""
-    for index, end in enumerate(view.ends):
-        if end is not None and set(end.rx_scis) - {view.scis[1 - index]}:
-            return Finding(WRONG_PEER, "violation", f"{end.agent} has a receive SC that is not its peer's")
+        code = end.reported or end.measured
+        if code is not None:
+            return Finding(
+                code, "violation", f"{end.agent} measured {code}; repair it, then the gate reopens"
+            )
     return None
 
 
@@ -225,21 +204,18 @@ def check_guard(view: LinkView, _now_ns: int) -> Finding | None:
 
 
 def check_keys(view: LinkView, _now_ns: int) -> Finding | None:
-    """Each end transmits with a key that its peer can receive."""
-    for end, peer in (view.ends, view.ends[::-1]):
-        if end is None or peer is None or end.tx_key_id is None:
+    """Each end transmits with a key."""
+    for end in view.ends:
+        if end is None or end.tx_key_id is None:
             return Finding(KEY_UNKNOWN, "unknown", "an end has no transmit key")
-        if end.tx_key_id not in peer.rx_key_ids:
-            return Finding(KEY_UNKNOWN, "unknown", f"{peer.agent} cannot receive what {end.agent} sends")
     return None
 
 
 def check_cipher(view: LinkView, _now_ns: int) -> Finding | None:
     """What runs is what is declared now."""
-    for end in _present(view):
-        if end.cipher and end.cipher != view.cipher:
-            why = f"{end.agent} runs {end.cipher}, the profile declares {view.cipher}: rotate the link"
-            return Finding(CIPHER_DIFFERS, "policy", why)
+    if view.cipher_in_use and view.cipher_in_use != view.cipher:
+        why = f"the key in use is {view.cipher_in_use}, the profile declares {view.cipher}: rotate the link"
+        return Finding(CIPHER_DIFFERS, "policy", why)
     return None
 
 
@@ -269,9 +245,7 @@ def check_age(view: LinkView, now_ns: int) -> Finding | None:
 CHAIN: Final[tuple[Check, ...]] = (
     check_declared,
     check_protection,
-    check_reported,
-    check_clear,
-    check_peer,
+    check_measured,
     check_keyed,
     check_samples,
     check_guard,

@@ -8,22 +8,18 @@ from policy_engine.gate import posture as p
 
 S = 1_000_000_000
 NOW = 1_000 * S
-A_SCI, B_SCI = "0000000000000a01", "0000000000000b01"
 
 
-def end(agent="l-a", *, peer_sci=B_SCI, tx="k1", rx=("k2",), **changes):
+def end(agent="l-a", *, tx="k1", **changes):
     values = {
         "agent": agent,
         "received_ns": NOW - S,
         "protect": True,
         "encrypt": True,
-        "cipher": "GCM-AES-XPN-256",
         "tx_key_id": tx,
-        "rx_key_ids": frozenset(rx),
-        "rx_scis": (peer_sci,),
         "proved_ns": NOW - S,
         "off_samples": 0,
-        "clear_frames": 0,
+        "measured": None,
         "reported": None,
         "guard": True,
         "path_open": True,
@@ -36,8 +32,8 @@ def view(a=None, b=None, **changes):
         "name": "l",
         "encryption": "required",
         "cipher": "GCM-AES-XPN-256",
-        "scis": (A_SCI, B_SCI),
-        "ends": (a or end(), b or end("l-b", peer_sci=A_SCI, tx="k2", rx=("k1",))),
+        "cipher_in_use": "GCM-AES-XPN-256",
+        "ends": (a or end(), b or end("l-b", tx="k2")),
         "has_agents": True,
         "keyed": True,
         "parked": False,
@@ -62,19 +58,17 @@ CASES = {
     "never keyed": (view(keyed=False), p.NEVER_KEYED, "unknown"),
     "off twice": (view(end(encrypt=False, off_samples=2)), p.ENCRYPTION_OFF, "violation"),
     "off once, reported by the agent": (
-        view(end(protect=False, off_samples=1, reported="encryption_off")),
+        view(end(protect=False, off_samples=1, reported="config")),
         p.ENCRYPTION_OFF,
         "violation",
     ),
     "off once": (view(end(encrypt=False, off_samples=1)), p.UNCONFIRMED, "unknown"),
-    "reported": (view(end(reported="wrong_peer")), p.WRONG_PEER, "violation"),
-    "clear frames": (view(end(clear_frames=1)), p.CLEAR_FRAMES, "violation"),
-    "a third member": (view(end(rx_scis=(B_SCI, "00000000000000ff"))), p.WRONG_PEER, "violation"),
+    "reported": (view(end(reported="wrong_peer")), "wrong_peer", "violation"),
+    "clear frames": (view(end(measured="clear_sent")), "clear_sent", "violation"),
     "one end silent": (view(ends=(end(), None)), p.NO_SAMPLE, "unknown"),
     "stale": (view(end(received_ns=NOW - 16 * S)), p.STALE_SAMPLE, "unknown"),
     "no guard": (view(end(guard=False)), p.GUARD_MISSING, "unknown"),
     "no key": (view(end(tx=None)), p.KEY_UNKNOWN, "unknown"),
-    "peer cannot receive": (view(end(tx="k9")), p.KEY_UNKNOWN, "unknown"),
     "other cipher": (view(cipher="GCM-AES-256"), p.CIPHER_DIFFERS, "policy"),
     "no probe": (view(end(proved_ns=NOW - 11 * S)), p.NOT_PROVED, "unknown"),
     "parked": (view(parked=True), p.PARKED, "unknown"),

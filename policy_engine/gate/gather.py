@@ -1,0 +1,144 @@
+"""From samples to what the posture chain looks at. Pure: one fold per end, one map per link.
+
+A violation stands until a repair has been *measured*: ``CLEAN_SAMPLES`` consecutive samples of that
+end in which protection is on and nothing clear, readable or foreign was counted.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Final
+
+from keymgmt.counters import delta, local_violation
+from keymgmt.model import LinkSpec
+from keymgmt.samples import Sample
+from policy_engine.gate.posture import EndView, LinkView
+
+CLEAN_SAMPLES: Final = 2  # the first could still bound an interval that began before the repair
+PROVE_SECONDS: Final = 10  # probes are a few per second; ten seconds without one proves nothing
+_SECOND: Final = 1_000_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class EndTrack:
+    """What is remembered of one end between two samples.
+
+    Attributes:
+        last: The newest sample.
+        received_ns: When it was received.
+        proved_ns: When decrypted frames last rose.
+        off_samples: Consecutive samples with protection off.
+        measured: Code of the violation that stands, by our own comparison of samples.
+        reported: Code of the violation that stands, by the agent's own report.
+        clean: Consecutive samples without any violation.
+        violation_generation: The highest that this end has named.
+    """
+
+    last: Sample
+    received_ns: int
+    proved_ns: int = 0
+    off_samples: int = 0
+    measured: str | None = None
+    reported: str | None = None
+    clean: int = 0
+    violation_generation: int = 0
+
+
+def fold(track: EndTrack | None, sample: Sample, received_ns: int, *, keyed: bool) -> EndTrack:
+    """Take in one more verified sample.
+
+    Args:
+        track: What was known; ``None`` before the first sample.
+        sample: The new one. An older one of the same end (by sequence) changes nothing.
+        received_ns: When it was received.
+        keyed: Whether the link was ever keyed; before that nothing is a violation.
+    """
+    off = not (sample.protect and sample.encrypt)
+    if track is None:
+        return EndTrack(
+            sample,
+            received_ns,
+            off_samples=int(off and keyed),
+            violation_generation=sample.violation_generation,
+        )
+    if sample.seq <= track.last.seq:
+        return track
+    found = local_violation(track.last, sample) if keyed else None
+    newly = keyed and sample.violation_generation > track.violation_generation
+    clean = 0 if found is not None or newly else track.clean + 1
+    repaired = clean >= CLEAN_SAMPLES
+    code = found.code if found is not None else None
+    # A wrong configuration alone is confirmed by the second sample that shows it (off_samples).
+    measured = code if code != "config" else None
+    return replace(
+        track,
+        last=sample,
+        received_ns=received_ns,
+        proved_ns=received_ns if _decrypted_more(track.last, sample) else track.proved_ns,
+        off_samples=track.off_samples + 1 if off and keyed else 0,
+        measured=measured or (None if repaired else track.measured),
+        reported=(code or "reported") if newly else (None if repaired else track.reported),
+        clean=clean,
+        violation_generation=max(track.violation_generation, sample.violation_generation),
+    )
+
+
+def report(track: EndTrack, code: str) -> EndTrack:
+    """Take in a violation that the agent names itself."""
+    return replace(track, reported=code, clean=0)
+
+
+def _decrypted_more(before: Sample, after: Sample) -> bool:
+    if before.secy_id != after.secy_id or after.tx_key_id is None:
+        return False
+    names = ("rxsc.InPktsOK", "rxsc.InOctetsDecrypted")
+    return all(delta(before.counters, after.counters, name) > 0 for name in names)
+
+
+def end_view(agent: str, track: EndTrack | None) -> EndView | None:
+    """The chain's view of one end."""
+    if track is None:
+        return None
+    sample = track.last
+    return EndView(
+        agent=agent,
+        received_ns=track.received_ns,
+        protect=sample.protect,
+        encrypt=sample.encrypt,
+        tx_key_id=sample.tx_key_id,
+        proved_ns=track.proved_ns,
+        off_samples=track.off_samples,
+        measured=track.measured,
+        reported=track.reported,
+        guard=any(name.startswith("guard.") for name in sample.counters),
+        path_open=sample.path == "open",
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class KeyState:
+    """The journal's word on one link."""
+
+    keyed: bool = False
+    parked: bool = False
+    key_since_ns: int = 0
+    cipher: str = ""
+
+
+def link_view(spec: LinkSpec, keys: KeyState, tracks: tuple[EndTrack | None, EndTrack | None]) -> LinkView:
+    """The chain's view of one link. A sample may be relied on for one ttl, at least five seconds."""
+    agents = (spec.a.agent or "", spec.b.agent or "")
+    return LinkView(
+        name=spec.name,
+        encryption=spec.encryption,
+        cipher=spec.profile.cipher,
+        cipher_in_use=keys.cipher,
+        ends=(end_view(agents[0], tracks[0]), end_view(agents[1], tracks[1])),
+        has_agents=all(agents),
+        keyed=keys.keyed,
+        parked=keys.parked,
+        key_since_ns=keys.key_since_ns,
+        hard_age_ns=spec.profile.hard_age_ns,
+        fresh_for_ns=max(spec.profile.ttl_ns, 5 * _SECOND),
+        prove_within_ns=PROVE_SECONDS * _SECOND,
+    )
