@@ -70,4 +70,78 @@ class PathTokenRow(SQLModel, table=True):
     revoked_ns: int | None = Field(default=None, sa_column=Column(BigInteger))
 
 
-__all__ = ["ROLES", "ApiTokenRow", "GrantRow", "PathTokenRow", "metadata"]
+class PostureRow(SQLModel, table=True):
+    """What the gate last judged of one link, and the order that stands. A permit locks this row."""
+
+    __tablename__ = "link_posture"
+    __table_args__ = (
+        CheckConstraint("state IN ('open','closed','none')", name="state"),
+        CheckConstraint("posture IN ('encrypted','violation','unknown')", name="posture"),
+        CheckConstraint("standing IN ('open','closed')", name="standing"),
+        CheckConstraint("generation > 0", name="generation"),
+    )
+
+    link: str = Field(primary_key=True)
+    generation: int
+    state: str
+    posture: str
+    reason: str
+    message: str
+    since_ns: int = Field(sa_column=Column(BigInteger, nullable=False))
+    fresh_until_ns: int = Field(sa_column=Column(BigInteger, nullable=False))
+    judged_ns: int = Field(sa_column=Column(BigInteger, nullable=False))
+    last_encrypted_ns: int = Field(sa_column=Column(BigInteger, nullable=False))
+    standing: str
+    standing_reason: str
+    standing_since_ns: int = Field(sa_column=Column(BigInteger, nullable=False))
+
+
+class PermitOrderRow(SQLModel, table=True):
+    """The highest order (epoch, seq) given to one end of a link."""
+
+    __tablename__ = "permit_order"
+    __table_args__ = (CheckConstraint("seq >= 0 AND epoch >= 0", name="order"),)
+
+    link: str = Field(primary_key=True)
+    endpoint: str = Field(primary_key=True)
+    epoch: int = Field(sa_column=Column(BigInteger, nullable=False))
+    seq: int = Field(sa_column=Column(BigInteger, nullable=False))
+
+
+class AcceptedResourcesRow(SQLModel, table=True):
+    """A set of declared state that took effect, by its digest."""
+
+    __tablename__ = "accepted_resources"
+    __table_args__ = (CheckConstraint("accepted_as IN ('bootstrap','change','widened')", name="accepted_as"),)
+
+    generation: int = Field(primary_key=True)
+    digest: str
+    accepted_ns: int = Field(sa_column=Column(BigInteger, nullable=False))
+    accepted_as: str
+    folder: str
+
+
+class AcceptedBundleRow(SQLModel, table=True):
+    """A policy bundle that took effect; the highest version accepted is never undercut."""
+
+    __tablename__ = "accepted_bundle"
+
+    sequence: int = Field(primary_key=True)
+    bundle_digest: str
+    policy_digest: str
+    version: int
+    accepted_ns: int = Field(sa_column=Column(BigInteger, nullable=False))
+    trusted_by: str
+
+
+__all__ = [
+    "ROLES",
+    "AcceptedBundleRow",
+    "AcceptedResourcesRow",
+    "ApiTokenRow",
+    "GrantRow",
+    "PathTokenRow",
+    "PermitOrderRow",
+    "PostureRow",
+    "metadata",
+]
