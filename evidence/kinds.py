@@ -37,13 +37,15 @@ def _kind(public: str, sensitive: str = "", *, version: int = 1) -> Kind:
 
 KINDS: dict[str, Kind] = {
     # Deciding (owner: admission).
+    # Names of objects and people are sensitive; what was judged by which rules, and the verdict, is not.
     "decision": _kind(
-        "decision_id cluster namespace kind name operation subresource dry_run allowed reasons warnings"
-        " policy_digest bundle_digest input_digest facts_digest context_digest resource_digest"
-        " caller uid now generation",
-        "facts context user groups",
+        "decision_id cluster binding group version kind operation subresource dry_run allowed rules warned"
+        " exempt exceptions engine policy_digest bundle_digest input_digest facts_digest context_digest"
+        " resource_digest caller now generation",
+        "uid namespace name facts context reasons warnings",
     ),
-    "decision_summary": _kind("cluster reason count first last"),
+    # Refusals that were no answered decisions (overload, spool unwritable, late), counted in memory.
+    "decision_summary": _kind("counts first last late"),
     # Declared state and the bundle (owner: composition).
     "resource_set": _kind("digest generation counts changes", "changed_by"),
     "bootstrap": _kind("digest generation counts custody mode"),
