@@ -40,7 +40,7 @@ class EvidenceError(Exception):
         self.fix = fix
 
 
-class Refused(EvidenceError):
+class Refused(EvidenceError):  # noqa: N818 - words of the tree above
     """Said no."""
 
 
@@ -119,11 +119,11 @@ class SignerChanged(LedgerRefused):
     """The signer offered is not the one that was announced in the ledger."""
 
 
-class SpoolCorrupt(EvidenceError):
+class SpoolCorrupt(EvidenceError):  # noqa: N818
     """Acknowledged frames are damaged; nothing is cut, a person decides."""
 
 
-class Unavailable(EvidenceError):
+class Unavailable(EvidenceError):  # noqa: N818
     """Could not tell."""
 
 

@@ -10,7 +10,7 @@ only for perfect, aligned ranges: so a store may keep as few nodes as it likes.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from evidence.errors import NotInLedger, ProofInvalid
@@ -223,7 +223,9 @@ def verify_consistency(old: int, new: int, old_root: bytes, new_root: bytes, pro
         raise ProofInvalid("the consistency proof does not lead to both roots")
 
 
-def verify_range(begin: Frontier, leaves: Iterable[bytes], begin_root: bytes, size: int, expected: bytes) -> None:
+def verify_range(
+    begin: Frontier, leaves: Iterable[bytes], begin_root: bytes, size: int, expected: bytes
+) -> None:
     """Verify that leaf hashes are exactly the range [begin.size, size) between two heads.
 
     Args:
@@ -238,10 +240,9 @@ def verify_range(begin: Frontier, leaves: Iterable[bytes], begin_root: bytes, si
     """
     if begin.root() != begin_root:
         raise ProofInvalid("the frontier does not lead to the root at the beginning of the range")
-    end = begin.extend(leaves)
+    end = begin.extend(_checked(leaves))
     if end.size != size:
         raise ProofInvalid(f"the range ends at {end.size}, the head says {size}")
-    _check_lengths(end.nodes)
     if end.root() != expected:
         raise ProofInvalid("the leaves of the range do not lead to the root at its end")
 
@@ -249,6 +250,14 @@ def verify_range(begin: Frontier, leaves: Iterable[bytes], begin_root: bytes, si
 def _split(count: int) -> int:
     """Return the largest power of two below `count` (section 2.1)."""
     return 1 << ((count - 1).bit_length() - 1)
+
+
+def _checked(leaves: Iterable[bytes]) -> Iterator[bytes]:
+    """Pass leaf hashes on: two of 31 and 33 octets would hash like two of 32."""
+    for leaf in leaves:
+        if len(leaf) != HASH_OCTETS:
+            raise ProofInvalid("a leaf hash is not 32 octets")
+        yield leaf
 
 
 def _check_lengths(hashes: Iterable[bytes]) -> None:

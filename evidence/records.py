@@ -32,7 +32,7 @@ _HEAD = struct.Struct(">BIII48s")
 _VERSION_OCTET = bytes([VERSION])
 _LEAF_PREFIX = b"\x00" + _VERSION_OCTET  # RFC 6962 leaf prefix, then the version that begins leaf data
 _EMPTY_PART = b"{}"
-_NOTHING: Mapping[str, Any] = {}
+_FIX_KIND = "declare kind and field in evidence/kinds.py, in the part where it belongs"
 _sha256 = hashlib.sha256
 
 
@@ -215,7 +215,9 @@ def _checked_kind(draft: Draft) -> Kind:
     """Return the declaration of the draft's kind when all its fields are declared."""
     kind = KINDS.get(draft.kind)
     if kind is None:
-        raise RecordRefused(f"record kind {draft.kind!r} is not declared", fix="declare it in evidence/kinds.py")
+        raise RecordRefused(
+            f"record kind {draft.kind!r} is not declared", fix="declare it in evidence/kinds.py"
+        )
     for part, allowed in (
         (draft.public, kind.public),
         (draft.sensitive, kind.sensitive),
@@ -224,7 +226,8 @@ def _checked_kind(draft: Draft) -> Kind:
         if not part.keys() <= allowed:
             unknown = ", ".join(sorted(str(name)[:64] for name in part.keys() - allowed))
             raise RecordRefused(
-                f"record kind {draft.kind} does not declare: {unknown}", fix="declare the field in evidence/kinds.py"
+                f"record kind {draft.kind} does not declare: {unknown}",
+                fix="declare the field in evidence/kinds.py",
             )
     return kind
 
