@@ -1,6 +1,6 @@
 """What counters prove, and what they do not (rotation.md section 3).
 
-Pure: values in, verdicts out. Counter names are those of Linux macsec, flattened with a prefix for their scope:
+Pure: values in, verdicts out. Counter names are those of Linux macsec, flattened with a prefix for the scope:
 `secy.OutPktsUntagged`, `txsc.OutPktsEncrypted`, `txsa.<an>.OutPktsEncrypted`, `rxsc.InPktsOK`,
 `rxsa.<an>.InPktsOK`, `guard.OutDropped`, `port.TxFrames`, `probe.Sent`. A fall of a value is a reset, never a
 negative delta; per-SA values end with their SA, so totals come from the SC and SecY scopes.
@@ -207,7 +207,7 @@ def _doubt(end: Interval) -> str | None:
 
 def _why_yes(a: Interval, b: Interval) -> tuple[str, ...]:
     return tuple(
-        f"{name}: {end.rise('txsc.OutPktsEncrypted')} encrypted, {end.rise('rxsc.InPktsOK')} decrypted, 0 clear"
+        f"{name}: {end.rise('txsc.OutPktsEncrypted')} encrypted, {end.rise('rxsc.InPktsOK')} decrypted"
         for name, end in (("a", a), ("b", b))
     )
 

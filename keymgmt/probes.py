@@ -46,7 +46,7 @@ def judge_probe(
         after: the receiver's counters in its `verify` answer.
     """
     ok = delta(before, after, f"rxsa.{an}.InPktsOK")
-    octets = delta(before, after, f"rxsa.{an}.InOctetsDecrypted")
+    octets = delta(before, after, "rxsc.InOctetsDecrypted")  # Linux counts octets per SC only
     errors = {name: rise for name in GROWN_ERRORS if (rise := delta(before, after, name))}
     if errors:
         names = ", ".join(f"{name} +{rise}" for name, rise in errors.items())
@@ -61,7 +61,7 @@ def judge_probe(
     if ok < len(sent) or octets < len(sent) * PROBE_MIN_OCTETS:
         return ProbeVerdict(
             "failed",
-            f"probes were seen but the new SA decrypted only {ok} frames, {octets} octets",
+            f"probes were seen but only {ok} frames, {octets} octets were decrypted",
             ok,
             errors,
         )

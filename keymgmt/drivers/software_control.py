@@ -1,0 +1,149 @@
+"""The control protocol between one agent and its data plane: one JSON datagram a command, one an answer.
+
+Unix SEQPACKET, same user only (checked by SO_PEERCRED). This is the only place where SAKs pass between two
+processes; no answer ever holds one. Answers are {"ok": {...}} or {"error": {"code", "detail"}}.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from keymgmt.drivers import SaInstall
+from keymgmt.drivers.software_plane import Plane
+from keymgmt.errors import DriverRefused
+from keymgmt.operations import encode_counters
+
+MAX_MESSAGE: Final = 65_536  # octets
+Command = Callable[[Plane, Mapping[str, Any], int], Mapping[str, Any]]
+
+
+def answer(plane: Plane, message: bytes, now_ns: int) -> bytes:
+    """Carry one command out and return the answer's octets. Never raises."""
+    try:
+        doc = json.loads(message)
+        command = COMMANDS[doc.pop("cmd")]
+        if plane.faults is not None:
+            plane.faults.delay()
+        reply: dict[str, Any] = {"ok": dict(command(plane, doc, now_ns))}
+    except DriverRefused as no:
+        reply = {"error": {"code": no.code, "detail": str(no)}}
+    except (KeyError, TypeError, ValueError, AttributeError):
+        # The text of these may quote the command, and a command may hold a key.
+        reply = {"error": {"code": "EINVAL", "detail": "malformed command"}}
+    return json.dumps(reply, separators=(",", ":")).encode()
+
+
+def sa_to_json(sa: SaInstall) -> dict[str, Any]:
+    """Return an SA for the control socket; the only coding of a SAK there is."""
+    return {
+        "an": sa.an,
+        "cipher": sa.cipher,
+        "sci": sa.sci,
+        "ssci": sa.ssci,
+        "key_id": sa.key_id,
+        "check": sa.check,
+        "sak": sa.sak.hex(),
+        "salt": sa.salt.hex(),
+    }
+
+
+def _sa_from_json(doc: Mapping[str, Any]) -> SaInstall:
+    fields = dict(doc)
+    sak, salt = bytes.fromhex(fields.pop("sak")), bytes.fromhex(fields.pop("salt"))
+    return SaInstall(**fields, sak=sak, salt=salt)
+
+
+def _read(plane: Plane, _doc: Mapping[str, Any], now_ns: int) -> Mapping[str, Any]:
+    secy = plane.secy
+    return {
+        "secy_id": secy.secy_id,
+        "protect": secy.protect,
+        "encrypt": secy.encrypt,
+        "validate": secy.validate,
+        "tx_sci": secy.config.sci,
+        "encoding_an": secy.encoding_an,
+        "tx": [
+            {"an": an, "key_id": sa.key_id, "next_pn": str(sa.next_pn), "in_use": an == secy.encoding_an}
+            for an, sa in sorted(secy.tx.items())
+        ],
+        "rx_sci": secy.config.peer_sci,
+        "rx": [
+            {"an": an, "key_id": sa.key_id, "lowest_pn": str(sa.replay.lowest), "in_use": True}
+            for an, sa in sorted(secy.rx.items())
+        ],
+        "path": plane.path(now_ns),
+        "revert_pending": plane.revert is not None,
+        "faults": list(plane.faults.active()) if plane.faults is not None else [],
+        "counters": encode_counters(plane.counters()),
+    }
+
+
+def _counters(plane: Plane, _doc: Mapping[str, Any], _now_ns: int) -> Mapping[str, Any]:
+    return {"counters": encode_counters(plane.counters())}
+
+
+def _install(plane: Plane, doc: Mapping[str, Any], direction: str) -> Mapping[str, Any]:
+    sa, faults = _sa_from_json(doc["sa"]), plane.faults
+    if faults is not None:
+        sa = faults.key(sa, direction)
+    check = plane.secy.add_tx(sa) if direction == "tx" else plane.secy.add_rx(sa)
+    return {"check": check if faults is None else faults.check(check)}
+
+
+def _select(plane: Plane, doc: Mapping[str, Any], now_ns: int) -> Mapping[str, Any]:
+    was = plane.select(doc["an"], doc["key_id"], doc["revert_after_ms"], now_ns)
+    return {"encoding_an": doc["an"], "was": was}
+
+
+def _confirm(plane: Plane, doc: Mapping[str, Any], _now_ns: int) -> Mapping[str, Any]:
+    plane.confirm(doc["an"])
+    return {"revert_pending": plane.revert is not None}
+
+
+def _retire_tx(plane: Plane, doc: Mapping[str, Any], _now_ns: int) -> Mapping[str, Any]:
+    plane.refuse_retire(doc["an"])
+    return {"finals": encode_counters(plane.secy.delete_tx(doc["an"], doc["key_id"]))}
+
+
+def _probe(plane: Plane, doc: Mapping[str, Any], _now_ns: int) -> Mapping[str, Any]:
+    nonces = plane.probe(doc["count"], doc["probe_id"])
+    an = plane.secy.encoding_an
+    next_pn = plane.secy.tx[an].next_pn if an is not None else 0
+    return {"nonces": nonces, "next_pn": str(next_pn)}
+
+
+def _arm(plane: Plane, doc: Mapping[str, Any], now_ns: int) -> Mapping[str, Any]:
+    plane.arm(int(doc["ms"]), now_ns)
+    return {"path": plane.path(now_ns)}
+
+
+def _fault(plane: Plane, doc: Mapping[str, Any], _now_ns: int) -> Mapping[str, Any]:
+    if plane.faults is None:
+        raise DriverRefused("EPERM", "faults are not allowed here", fix="start it with --allow-faults")
+    if doc["name"] == "clear":
+        plane.faults.clear()
+    else:
+        plane.faults.inject(doc["name"], doc.get("params", {}))
+    return {"faults": list(plane.faults.active())}
+
+
+COMMANDS: Final[Mapping[str, Command]] = {
+    "read": _read,
+    "counters": _counters,
+    "guard": lambda plane, _doc, _now: {"counters": encode_counters(plane.guard.counters())},
+    "install_tx": lambda plane, doc, _now: _install(plane, doc, "tx"),
+    "install_rx": lambda plane, doc, _now: _install(plane, doc, "rx"),
+    "select": _select,
+    "confirm": _confirm,
+    "revert": lambda plane, doc, _now: {"encoding_an": plane.revert_tx(doc["an"], doc["key_id"])},
+    "retire_tx": _retire_tx,
+    "retire_rx": lambda plane, doc, _now: {
+        "finals": encode_counters(plane.secy.delete_rx(doc["an"], doc["key_id"]))
+    },
+    "probe": _probe,
+    "seen": lambda plane, doc, _now: {"nonces": plane.seen(doc["probe_id"])},
+    "arm": _arm,
+    "fault": _fault,
+}
