@@ -1,77 +1,192 @@
 """The API: FastAPI with OpenAPI, bearer tokens, no anonymous write, nothing outside the caller's reach.
 
 This module decides who may call what; what an operation does is decided by `Services`, which composition
-fills. Each method that reads takes a `Reach` and filters by it in the store layer.
+fills. Each method that reads takes a `Reach` and filters by it in the store layer. Health, readiness, metrics
+and the API's own description are the only anonymous routes, and all of them are reads.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any
 
-from fastapi import FastAPI
+from fastapi import APIRouter, FastAPI, Query, Request, Response
+from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
+from pydantic import Field, model_validator
 
-from evidence.store import Database
-from policy_engine.grants import Principal, Reach
+from policy_engine.api_caller import AUDIT, NAME, OPERATE, READ, Backend, Caller, Name, Strict
+from policy_engine.api_edge import Edge, StrictRoute, install_error_handlers
+from policy_engine.api_people import people
+from policy_engine.api_services import Services
+from policy_engine.errors import NotFound, UsageError
+from policy_engine.limits import LIMITS
+
+__all__ = ["Services", "create_api"]
 
 Json = Mapping[str, Any]
 
 
-class Services(Protocol):
-    """The operations behind the API. JSON-able mappings in and out; errors from `policy_engine.errors`.
+class DecideIn(Strict):
+    """A question to the policy: an AdmissionRequest, or a manifest as if it were created."""
 
-    A thing outside `reach` does not exist: raise `NotFound`, with the same text as for an absent one.
-    """
+    cluster: str = Field(pattern=NAME, max_length=253)
+    request: dict[str, Any] | None = None
+    object: dict[str, Any] | None = None
+    namespace: str = Field(default="default", pattern=NAME, max_length=63)
 
-    database: Database
+    @model_validator(mode="after")
+    def _exactly_one(self) -> "DecideIn":
+        if (self.request is None) == (self.object is None):
+            raise ValueError("give either request or object")
+        return self
 
-    def status(self, reach: Reach) -> Json:
-        """State of every part, custody label, generation, faults; no secrets."""
-        ...
 
-    def ready(self) -> Mapping[str, str]:
-        """What is not ready: check name to reason. Empty means ready (bundle trusted, context fresh)."""
-        ...
+class PackageIn(Strict):
+    """A package to export: one tenant's window, nanoseconds as decimal strings."""
 
-    async def links(self, reach: Reach) -> Sequence[Json]:
-        """Links that carry the data of these tenants (all for `*`), with posture and gate."""
-        ...
+    tenant: str = Field(pattern=NAME, max_length=253)
+    start_ns: str = Field(pattern=r"^[0-9]{1,19}$")
+    end_ns: str = Field(pattern=r"^[0-9]{1,19}$")
 
-    async def link(self, name: str, reach: Reach) -> Json:
-        """One link with its reasons and last rotations."""
-        ...
 
-    async def rotate(self, name: str, by: Principal) -> Json:
-        """Asks the conductor for a rotation: {"rotation": id, "link": name}."""
-        ...
+v1 = APIRouter(prefix="/v1", route_class=StrictRoute)
 
-    async def decide(self, cluster: str, request: dict[str, Any], by: Principal) -> Json:
-        """Judges an AdmissionRequest as the webhook would, without a record: the decision as JSON."""
-        ...
 
-    async def records(
-        self, reach: Reach, *, scope: str | None, kind: str | None, after: int, limit: int
-    ) -> Json:
-        """{"records": [...], "next": seq|null} of the scopes in reach, in order of (scope, seq)."""
-        ...
+@v1.get("/whoami", tags=["people"])
+async def whoami(caller: Caller) -> Json:
+    """Who the token stands for and what was granted."""
+    granted = [{"role": grant.role, "tenant": grant.tenant} for grant in caller.grants]
+    return {"issuer": caller.issuer, "sub": caller.sub, "grants": granted}
 
-    async def scopes(self, reach: Reach) -> Sequence[Json]:
-        """Scopes in reach: {"name", "id", "size", "root"}."""
-        ...
 
-    async def packages(self, reach: Reach) -> Sequence[Json]:
-        """Exported packages of the tenants in reach."""
-        ...
+@v1.get("/status", tags=["estate"])
+async def status(services: Backend, caller: Caller) -> Json:
+    """State of every part."""
+    return services.status(caller.reach(*READ))
 
-    async def export_package(self, tenant: str, start_ns: int, end_ns: int, by: Principal) -> Json:
-        """Exports a package of one tenant's window [start_ns, end_ns)."""
-        ...
 
-    def identities_changed(self) -> None:
-        """Called after a path token was issued or revoked: reload the webhook's callers."""
-        ...
+@v1.get("/links", tags=["links"])
+async def links(services: Backend, caller: Caller) -> Json:
+    """Links with posture, gate and age of the key."""
+    return {"links": await services.links(caller.reach(*READ))}
+
+
+@v1.get("/links/{name}", tags=["links"])
+async def link(name: Name, services: Backend, caller: Caller) -> Json:
+    """One link: its reasons and its last rotations."""
+    return await services.link(name, caller.reach(*READ))
+
+
+@v1.post("/links/{name}/rotate", status_code=202, tags=["links"])
+async def rotate(name: Name, services: Backend, caller: Caller) -> Json:
+    """Ask for a rotation of the link's key. Links are shared, so this needs a role over every tenant."""
+    caller.require_estate(*OPERATE)
+    return await services.rotate(name, caller)
+
+
+@v1.post("/decide", tags=["decide"])
+async def decide(body: DecideIn, services: Backend, caller: Caller) -> Json:
+    """What the webhook would answer. Nothing is recorded."""
+    from policy_engine.facts import request_for
+
+    request = body.request
+    if request is None:
+        request = request_for(body.object or {}, namespace=body.namespace)
+    return await services.decide(body.cluster, request, caller.reach(*READ))
+
+
+@v1.get("/records", tags=["evidence"])
+async def records(  # noqa: PLR0917 - FastAPI reads parameters by name
+    services: Backend,
+    caller: Caller,
+    scope: Annotated[str | None, Query(pattern=NAME, max_length=253)] = None,
+    kind: Annotated[str | None, Query(pattern=r"^[a-z_]{1,40}$")] = None,
+    after: Annotated[int, Query(ge=-1, lt=2**53)] = -1,
+    limit: Annotated[int, Query(ge=1, le=LIMITS.page_rows)] = 100,
+) -> Json:
+    """Records of a scope in reach, after a sequence number. Sensitive parts need the role auditor."""
+    reach = caller.reach(*READ)
+    sensitive = any(grant.role in AUDIT for grant in caller.grants)
+    if sensitive:
+        reach = caller.reach(*AUDIT)
+    return await services.records(
+        reach, sensitive=sensitive, scope=scope, kind=kind, after=after, limit=limit
+    )
+
+
+@v1.get("/scopes", tags=["evidence"])
+async def scopes(services: Backend, caller: Caller) -> Json:
+    """Scopes in reach with the head of their tree."""
+    return {"scopes": await services.scopes(caller.reach(*READ))}
+
+
+@v1.get("/packages", tags=["evidence"])
+async def packages(services: Backend, caller: Caller) -> Json:
+    """Exported packages."""
+    return {"packages": await services.packages(caller.reach(*AUDIT))}
+
+
+@v1.post("/packages", status_code=201, tags=["evidence"])
+async def export_package(body: PackageIn, services: Backend, caller: Caller) -> Json:
+    """Export a package of one tenant's window."""
+    if not caller.reach(*AUDIT).covers(body.tenant):
+        raise NotFound("no such tenant")
+    start_ns, end_ns = int(body.start_ns), int(body.end_ns)
+    if start_ns >= end_ns:
+        raise UsageError("the window is empty", fix="start_ns must be before end_ns")
+    return await services.export_package(body.tenant, start_ns, end_ns, caller)
+
+
+probes = APIRouter(route_class=StrictRoute)
+
+
+@probes.get("/healthz", tags=["health"])
+async def healthz() -> Json:
+    """Alive: the loop answers. Never passes through Rego."""
+    return {"status": "ok"}
+
+
+@probes.get("/readyz", tags=["health"])
+async def readyz(services: Backend, response: Response) -> Json:
+    """Ready: the bundle is trusted and the context fresh enough. A floor, not a ceiling."""
+    missing = dict(services.ready())
+    response.status_code = 503 if missing else 200
+    return {"status": "not ready" if missing else "ok", "missing": missing}
+
+
+@probes.get("/metrics", tags=["health"], response_class=Response)
+async def metrics(request: Request) -> Response:
+    """Prometheus text. Labels are bounded and name no tenant, user or object."""
+    registry: CollectorRegistry = request.app.state.registry
+    return Response(generate_latest(registry), media_type=CONTENT_TYPE_LATEST)
 
 
 def create_api(
-    services: Services, *, clock: Callable[[], int], admission: Any | None = None, version: str = "0"
+    services: Services,
+    *,
+    clock: Callable[[], int],
+    admission: Any | None = None,
+    registry: CollectorRegistry | None = None,
+    version: str = "0",
 ) -> FastAPI:
-    """The application of the API listener; `admission` is mounted at `/admit` when given."""
-    raise NotImplementedError
+    """The application of the API listener.
+
+    Args:
+        services: What the operations do.
+        clock: Present time in nanoseconds.
+        admission: An `AdmissionApp` to mount at `/admit`; the admission listener may also serve it alone.
+        registry: Metrics to show at `/metrics`; an empty one by default.
+        version: Shown in the OpenAPI document.
+    """
+    app = FastAPI(
+        title="Sluicegate", version=version, redoc_url=None, summary="Decide, rotate, witness, gate"
+    )
+    app.state.services = services
+    app.state.clock = clock
+    app.state.registry = registry if registry is not None else CollectorRegistry()
+    install_error_handlers(app)
+    app.include_router(v1)
+    app.include_router(people)
+    app.include_router(probes)
+    if admission is not None:
+        app.mount("/admit", admission)
+    app.add_middleware(Edge, body_bytes=max(LIMITS.api_body_bytes, LIMITS.review_body_bytes))  # type: ignore[arg-type]
+    return app
