@@ -100,10 +100,14 @@ class PermitOrderRow(SQLModel, table=True):
     """The highest order (epoch, seq) given to one end of a link."""
 
     __tablename__ = "permit_order"
-    __table_args__ = (CheckConstraint("seq >= 0 AND epoch >= 0", name="order"),)
+    __table_args__ = (
+        CheckConstraint("seq >= 0 AND epoch >= 0", name="order"),
+        CheckConstraint("kind IN ('permit','close','reopen')", name="kind"),
+    )
 
     link: str = Field(primary_key=True)
     endpoint: str = Field(primary_key=True)
+    kind: str
     epoch: int = Field(sa_column=Column(BigInteger, nullable=False))
     seq: int = Field(sa_column=Column(BigInteger, nullable=False))
 

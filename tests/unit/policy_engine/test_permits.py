@@ -1,0 +1,277 @@
+"""The gate: which order answers a pull, in one transaction with its record; agents accept what it signs."""
+
+import dataclasses
+
+import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from evidence.records import decode_frame
+from evidence.store import Database
+from keymgmt.errors import PermitRefused
+from keymgmt.model import EndpointSpec, LinkSpec, ProfileSpec
+from keymgmt.permit import Expected, PermitKind, PermitRequest, key_id_of, verify
+from keymgmt.samples import Sample
+from policy_engine import store as _tables
+from policy_engine.gate import signer as signers
+from policy_engine.gate.gather import KeyState
+from policy_engine.gate.loop import Gate, GatePorts
+from policy_engine.gate.permits import PermitIssuer
+
+assert _tables
+S = 1_000_000_000
+LINK = LinkSpec(
+    "l",
+    ProfileSpec("p", ttl_ns=3 * S, max_hold_ns=4 * S, arm_ns=2 * S),
+    EndpointSpec("a", "s1", "0000000000000a01", "l-a"),
+    EndpointSpec("b", "s2", "0000000000000b01", "l-b"),
+)
+COUNTERS = {"guard.OutDropped": 0, "rxsc.InPktsOK": 10, "rxsc.InOctetsDecrypted": 1000}
+
+
+class Sealed:
+    """PermitCustody in memory; leaves out transit and its audit."""
+
+    def __init__(self):
+        self.key, self.value, self.version = Ed25519PrivateKey.generate(), None, 0
+
+    def root(self):
+        public = self.key.public_key().public_bytes_raw()
+        return key_id_of(public), public
+
+    def sign(self, octets):
+        return self.key.sign(octets)
+
+    def load(self):
+        return self.value, self.version
+
+    def store(self, value, version):
+        assert version == self.version
+        self.value, self.version = value, version + 1
+
+
+class Scene:
+    """A gate over a real database, two ends that can be made to say anything, and a clock."""
+
+    def __init__(self, database):
+        self.now = 1_000 * S
+        self.keyed = KeyState(keyed=True, key_since_ns=self.now, cipher=LINK.profile.cipher)
+        self.custody = Sealed()
+        self.signer = signers.obtain(self.custody, 1, self.now, 3600 * S)
+        self.database = database
+        self.gate = Gate(
+            GatePorts(
+                database, lambda: {"l": LINK}, lambda: {"old": "none"}, lambda _: self.keyed, lambda: self.now
+            )
+        )
+        self.issuer = PermitIssuer(self.gate, lambda: self.signer)
+        self.seq = {"a": 0, "b": 0}
+        self.order = {"a": (0, 0), "b": (0, 0)}
+        self.closed = {"a": False, "b": False}
+        self.counters = {"a": dict(COUNTERS), "b": dict(COUNTERS)}
+
+    def sample(self, end, **changes):
+        self.seq[end] += 1
+        for name in ("rxsc.InPktsOK", "rxsc.InOctetsDecrypted"):
+            self.counters[end][name] += 50
+        values = {
+            "link": "l",
+            "endpoint": end,
+            "agent": f"l-{end}",
+            "boot_id": "boot",
+            "secy_id": f"secy-{end}",
+            "seq": self.seq[end],
+            "mono_ns": self.now,
+            "wall_ns": self.now,
+            "protect": True,
+            "encrypt": True,
+            "validate": "strict",
+            "encoding_an": 0,
+            "tx_key_id": f"{1 if end == 'a' else 2:032x}",
+            "path": "open",
+            "faults": (),
+            "violation_generation": 0,
+            "counters": dict(self.counters[end]),
+        }
+        return Sample(**(values | changes))
+
+    async def both(self, times=2, **changes):
+        for _ in range(times):
+            self.now += S // 4
+            for end in "ab":
+                self.gate.on_sample(self.sample(end, **(changes if end == "a" else {})))
+            await self.gate.step()
+
+    async def pull(self, end="a", agent=None, **changes):
+        sample = self.sample(end, **changes)
+        request = PermitRequest(
+            agent or f"l-{end}",
+            "l",
+            end,
+            "ab" * 16,
+            "boot",
+            f"secy-{end}",
+            self.order[end],
+            sample.violation_generation,
+            self.closed[end],
+            sample,
+        )
+        answer = await self.issuer.answer(request)
+        root_id, public = self.custody.root()
+        permit = verify(
+            answer,
+            Expected(
+                {root_id: public},
+                "l",
+                end,
+                "boot",
+                f"secy-{end}",
+                "ab" * 16,
+                self.order[end],
+                sample.violation_generation,
+                self.now,
+            ),
+        )
+        self.order[end] = permit.order
+        self.closed[end] = permit.kind is PermitKind.CLOSE or (
+            self.closed[end] and permit.kind is not PermitKind.REOPEN
+        )
+        return permit
+
+    async def kinds(self):
+        def read(conn):
+            rows = conn.exec_driver_sql("SELECT frame FROM outbox_entry ORDER BY id").fetchall()
+            return [decode_frame(row[0]).header_fields()["kind"] for row in rows]
+
+        return await self.database.read(read)
+
+
+@pytest.fixture
+async def scene(tmp_path):
+    database = Database(tmp_path / "t.db")
+    database.start()
+    database.create_all()
+    yield Scene(database)
+    database.stop()
+
+
+async def test_a_proved_link_gets_permits_that_agents_accept(scene):
+    await scene.both()
+    first, second = await scene.pull(), await scene.pull()
+    assert (PermitKind.PERMIT, 3000, 4000, 2000) == (
+        first.kind,
+        first.ttl_ms,
+        first.max_hold_ms,
+        first.arm_ms,
+    )
+    assert first.order < second.order
+    assert ["permit", "permit"] == await scene.kinds()
+    assert "encrypted" == scene.gate.postures()["l"].posture
+
+
+async def test_nothing_is_permitted_before_a_proof(scene):
+    with pytest.raises(PermitRefused, match="not proved"):
+        await scene.pull()
+    scene.keyed = KeyState()
+    await scene.both()
+    with pytest.raises(PermitRefused, match="first keying"):
+        await scene.pull()
+    assert [] == await scene.kinds()
+
+
+async def test_an_agent_gets_orders_for_its_own_end_only(scene):
+    await scene.both()
+    with pytest.raises(PermitRefused, match="does not keep that end"):
+        await scene.pull("a", agent="l-b")
+
+
+async def test_an_end_whose_own_sample_shows_no_protection_gets_no_permit(scene):
+    await scene.both()
+    with pytest.raises(PermitRefused, match="protection is off"):
+        await scene.pull(encrypt=False)
+
+
+async def test_a_violation_closes_both_ends_until_a_repair_is_measured(scene):
+    await scene.both()
+    await scene.pull()
+    await scene.both(encrypt=False)
+    posture = scene.gate.postures()["l"]
+    assert ("violation", "closed", "encryption_off") == (posture.posture, posture.state, posture.reason)
+    assert [PermitKind.CLOSE] * 3 == [
+        (await scene.pull("a", encrypt=False)).kind,
+        (await scene.pull("b")).kind,
+        (await scene.pull("b")).kind,
+    ]
+    await scene.both(times=3)
+    assert "encrypted" == scene.gate.postures()["l"].posture
+    assert [PermitKind.REOPEN, PermitKind.PERMIT] == [(await scene.pull("a")).kind for _ in range(2)]
+    assert ["permit", "violation", "close", "close", "violation", "reopen", "permit"] == await scene.kinds()
+
+
+async def test_clear_frames_at_the_guard_are_a_violation_though_the_configuration_looks_right(scene):
+    await scene.both()
+    scene.counters["a"]["guard.OutDropped"] = 5
+    await scene.both(times=1)
+    assert ("violation", "clear_sent") == (
+        scene.gate.postures()["l"].posture,
+        scene.gate.postures()["l"].reason,
+    )
+
+
+async def test_silence_of_the_peer_is_held_for_max_hold_and_no_longer(scene):
+    await scene.both()
+    await scene.pull("a")
+    scene.now += 6 * S
+    assert (
+        "encrypted" != scene.gate.postures()["l"].posture
+        or scene.gate.postures()["l"].fresh_until_ns < scene.now
+    )
+    await scene.gate.step()
+    assert PermitKind.CLOSE == (await scene.pull("a")).kind
+    assert "closed" == scene.gate.postures()["l"].state
+
+
+async def test_a_hold_shrinks_to_what_is_left(scene):
+    long = dataclasses.replace(LINK, profile=dataclasses.replace(LINK.profile, max_hold_ns=20 * S))
+    scene.gate.ports = dataclasses.replace(scene.gate.ports, links=lambda: {"l": long})
+    await scene.both()
+    scene.now += 6 * S
+    permit = await scene.pull("a")
+    assert (PermitKind.PERMIT, 14_000) == (permit.kind, permit.max_hold_ms)
+
+
+async def test_a_close_survives_a_restart(scene):
+    await scene.both()
+    await scene.both(encrypt=False)
+    scene.gate = Gate(scene.gate.ports)
+    scene.issuer = PermitIssuer(scene.gate, lambda: scene.signer)
+    await scene.gate.load()
+    assert "closed" == scene.gate.postures()["l"].state
+    assert PermitKind.CLOSE == (await scene.pull("a")).kind
+
+
+async def test_an_old_sample_is_not_judged_again(scene):
+    await scene.both()
+    scene.seq["a"] = 0
+    with pytest.raises(PermitRefused, match="older"):
+        await scene.pull("a")
+
+
+async def test_links_that_nothing_keys_have_a_posture_too(scene):
+    await scene.gate.step()
+    old = scene.gate.postures()["old"]
+    assert ("none", "none", "unknown") == (old.encryption, old.state, old.posture)
+
+
+async def test_orders_stay_above_what_the_agent_has_seen(scene):
+    await scene.both()
+    scene.order["a"] = (1, 500)
+    assert (1, 501) == (await scene.pull("a")).order
+
+
+def test_replicas_share_one_signer_and_renew_it_at_half(tmp_path):
+    custody, now = Sealed(), 1_000 * S
+    first = signers.obtain(custody, 1, now, 100 * S)
+    assert first.key_id == signers.obtain(custody, 1, now + 49 * S, 100 * S).key_id
+    assert first.key_id != signers.obtain(custody, 1, now + 51 * S, 100 * S).key_id
+    assert first.key_id != signers.obtain(custody, 2, now, 100 * S).key_id
+    assert "_private" not in repr(first)
