@@ -17,7 +17,7 @@ never enter. Keys marked ? are absent when there is nothing to say; lists and ma
          "subresource": str,                            # "" | "ephemeralcontainers" | "binding" | "exec" ...
          "user": str, "groups": [str], "dryRun": bool},
      "pods": [{
-         "path": str,                                   # "spec" for a Pod, "spec.template.spec" for a Job, ...
+         "path": str,                                   # "spec" for a Pod, "spec.template.spec" for a Job
          "images": [
              {"container": str, "role": str, "ref": str,
               "registry": str, "repository": str,       # normalised: docker.io and library/ filled in
@@ -43,8 +43,8 @@ never enter. Keys marked ? are absent when there is nothing to say; lists and ma
      "images": [str],                                   # every image it would run, as written, sorted, unique
      "exposure": {"external": bool, "serviceType"?: str, "externalIPs"?: [str], "hosts"?: [str]},
      "stores": [{"path": str, "provider": str, "bucket": str, "scheme": str, "host": str,
-                 "region": str, "insecure": bool}],     # object stores that a custom resource names (Flux Bucket)
-     "embedded": [{"path": str, "images": [str]}],      # manifests inside strings: judged when they are created
+                 "region": str, "insecure": bool}],     # object stores of custom resources (Flux Bucket)
+     "embedded": [{"path": str, "images": [str]}],      # manifests inside strings: judged when created
      "target"?: {"pod": str, "node"?: str, "known": bool, "labels": {}, "datasets": [str], "segments": [str]},
              # pods/exec, attach, portforward, proxy, binding, eviction: the Pod that is meant
      "unresolved": [{"what": str, "name": str, "path": str}],  # Node, PersistentVolumeClaim, Pod, ...Runtime

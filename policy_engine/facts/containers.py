@@ -1,0 +1,110 @@
+"""One container: its image, the connections that its well-known variables name, its extended resources."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any, Final
+
+from policy_engine.facts.declared import WELL_KNOWN, endpoint
+from policy_engine.facts.images import image_fields
+from policy_engine.facts.notes import Notes, text
+
+_SUFFIX: Final = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "Ki": 2**10, "Mi": 2**20, "Gi": 2**30}
+_QUANTITY: Final = re.compile(r"([0-9]{1,15})(k|M|G|Ki|Mi|Gi)?", re.ASCII)
+
+
+def container_facts(
+    container: Mapping[str, Any], path: str, role: str, pod: dict[str, Any], notes: Notes
+) -> tuple[str, bool, dict[str, int]] | None:
+    """Reads one container into `pod`; returns (role, is a sidecar, extended resources) if it asks for any."""
+    get = container.get
+    name = text(get("name"))
+    ref = get("image")
+    if type(ref) is str and ref:
+        add_image(ref, pod, notes, name=name, role=role, path=f"{path}.image")
+    elif notes.strict or ref is not None:
+        notes.bad(f"{path}.image", "an image reference is due here")
+    env = get("env")
+    if env is not None:
+        _read_env(env, name, f"{path}.env", pod["endpoints"], notes)
+    resources = get("resources")
+    if not resources:
+        return None
+    if type(resources) is not dict:
+        notes.bad(f"{path}.resources", "a map is due here")
+        return None
+    found = _extended(resources, f"{path}.resources", notes)
+    return (role, get("restartPolicy") == "Always", found) if found else None
+
+
+def add_image(ref: str, pod: dict[str, Any], notes: Notes, *, name: str, role: str, path: str) -> None:
+    """Adds one image as written, parsed or marked invalid (which is also noted as unreadable)."""
+    parsed = image_fields(ref)
+    pod["images"].append({"container": name, "role": role, **parsed})
+    notes.images.add(parsed["ref"])
+    if "invalid" in parsed:
+        notes.bad(path, f"the image reference {parsed['invalid']}")
+
+
+def _read_env(env: Any, name: str, path: str, endpoints: list[dict[str, Any]], notes: Notes) -> None:
+    """Adds the connections that well-known variables name. No other variable is looked at."""
+    if type(env) is not list:
+        notes.bad(path, "a list is due here")
+        return
+    for entry in env:
+        if type(entry) is not dict:
+            notes.bad(path, "a list of variables is due here")
+            continue
+        variable = entry.get("name")
+        if type(variable) is str and variable in WELL_KNOWN:
+            found = endpoint(name, variable, entry.get("value"))
+            if found is not None:
+                endpoints.append(found)
+
+
+def _extended(resources: Mapping[str, Any], path: str, notes: Notes) -> dict[str, int]:
+    """Extended resources (a domain that is not Kubernetes' own) of one container."""
+    found: dict[str, int] = {}
+    for part in ("limits", "requests"):
+        amounts = resources.get(part)
+        if amounts is None:
+            continue
+        if type(amounts) is not dict:
+            notes.bad(f"{path}.{part}", "a map is due here")
+            continue
+        for key, value in amounts.items():
+            domain, slash, _ = key.partition("/")
+            if not slash or domain.endswith("kubernetes.io"):
+                continue
+            amount = quantity(value) if key.isascii() else None
+            if amount is None:
+                notes.bad(f"{path}.{part}", "an extended resource needs a whole number")
+            elif amount > found.get(key, -1):
+                found[key] = amount
+    return found
+
+
+def quantity(value: Any) -> int | None:
+    """A whole Kubernetes quantity below 2**53 (`8`, "8", "1k"), else None."""
+    if type(value) is int:
+        return value if 0 <= value < 2**53 else None
+    match = _QUANTITY.fullmatch(value) if type(value) is str else None
+    if match is None:
+        return None
+    amount = int(match[1]) * _SUFFIX[match[2] or ""]
+    return amount if amount < 2**53 else None
+
+
+def accelerators(need: list[tuple[str, bool, dict[str, int]]]) -> dict[str, int]:
+    """What the pod needs at once: containers and sidecars together, or the largest init container."""
+    total: dict[str, int] = {}
+    for entry in need:
+        if entry[0] != "init" or entry[1]:
+            for key, amount in entry[2].items():
+                total[key] = min(total.get(key, 0) + amount, 2**53 - 1)
+    for entry in need:
+        if entry[0] == "init":
+            for key, amount in entry[2].items():
+                total[key] = max(total.get(key, 0), amount)
+    return total

@@ -1,0 +1,224 @@
+"""Structural search: every PodSpec and every image at any depth of an object whose schema is not known.
+
+What counts (notes of 368 public AI objects and the CRDs of their operators):
+* a map with a list of containers: a PodSpec, wherever it stands (JobSet, Ray, Volcano, LeaderWorkerSet,
+  AppWrapper, TrainingRuntime, EphemeralContainers of old clusters, ...);
+* a map with a string `image`: a container that a field names (Slinky `slurmd`, TrainJob `trainer`, Spark);
+* `repository` + `image` + `version`, or `image: {repository, tag}`: one reference in parts (GPU operator);
+* `runtimeRef`, `clusterSelector`: PodSpecs that stand in another object (lookup, or `unresolved`);
+* a string that holds a manifest: flagged as embedded.
+
+Iterative, so depth cannot exhaust the stack. `status` and Secrets are not searched.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from policy_engine.facts.containers import add_image, container_facts
+from policy_engine.facts.embedded import IGNORED_ANNOTATIONS, embedded_images
+from policy_engine.facts.exposure import store
+from policy_engine.facts.images import image_fields
+from policy_engine.facts.notes import Notes
+from policy_engine.facts.pod import pod_facts
+from policy_engine.limits import LIMITS
+
+_CONTAINERS: Final = ("containers", "initContainers", "ephemeralContainers")
+_POD_KEYS: Final = frozenset({*_CONTAINERS, "volumes", "affinity", "tolerations", "nodeSelector"})
+_EMPTY: Final[Mapping[str, Any]] = {}
+# What is found, per visited node: (node, path, depth, annotations that reach pods below, their path).
+_Item = tuple[Any, str, int, Mapping[str, Any], str]
+
+
+class Found:
+    """What a search collects besides the notes."""
+
+    __slots__ = ("embedded", "pods", "stores")
+
+    def __init__(self) -> None:
+        self.pods: list[dict[str, Any]] = []
+        self.stores: list[dict[str, Any]] = []
+        self.embedded: list[dict[str, Any]] = []
+
+
+def search(obj: Mapping[str, Any], found: Found, notes: Notes, *, prefix: str = "") -> None:
+    """Adds everything that the object would run.
+
+    Args:
+        obj: the object.
+        found: collects pods, stores and embedded manifests.
+        notes: collects images and what is unreadable or unresolved.
+        prefix: put before every path (for an object that another one refers to).
+    """
+    root = _annotations(obj)
+    stack: list[_Item] = [
+        (value, f"{prefix}{key}", 1, root, f"{prefix}metadata.annotations")
+        for key, value in reversed(list(obj.items()))
+        if key not in {"status", "apiVersion", "kind"}
+    ]
+    if _is_pod_spec(obj):
+        pod = pod_facts(obj, prefix.rstrip(".->"), root, f"{prefix}metadata.annotations", notes)
+        found.pods.append(pod)
+    visited = 0
+    while stack:
+        item = stack.pop()
+        visited += 1
+        if visited > LIMITS.search_nodes:
+            notes.bad(item[1], "the object has too many parts to be searched")
+            return
+        node = item[0]
+        if type(node) is str:
+            _string(node, item[1], found, notes)
+        elif type(node) is dict or type(node) is list:
+            if item[2] > LIMITS.search_depth:
+                notes.bad(item[1][:200], "the object is nested too deeply to be searched")
+                continue
+            stack += _map(item, found, notes) if type(node) is dict else _list(item)
+
+
+def _list(item: _Item) -> list[_Item]:
+    node, path, depth, annotations, at = item
+    return [
+        (value, f"{path}[{index}]", depth + 1, annotations, at)
+        for index, value in reversed(list(enumerate(node)))
+    ]
+
+
+def _map(item: _Item, found: Found, notes: Notes) -> list[_Item]:
+    node, path, depth, annotations, at = item
+    skip: frozenset[str] = frozenset()
+    if path == "metadata" or path.endswith(".metadata"):
+        values = node.get("annotations")
+        return [] if type(values) is not dict else _annotation_items(values, f"{path}.annotations", depth)
+    if _is_pod_spec(node):
+        found.pods.append(pod_facts(node, path, annotations, at, notes))
+        skip = _POD_KEYS
+    else:
+        _named_images(item, found, notes)
+    _references(node, path, found, notes)
+    bucket = store(node, path)
+    if bucket is not None:
+        found.stores.append(bucket)
+    if type(node.get("metadata")) is dict or "template" in node:
+        annotations, at = _below(node, path, annotations, at)
+    return [
+        (value, f"{path}.{key}", depth + 1, annotations, at)
+        for key, value in reversed(list(node.items()))
+        if key not in skip
+    ]
+
+
+def _below(
+    node: Mapping[str, Any], path: str, annotations: Mapping[str, Any], at: str
+) -> tuple[Mapping[str, Any], str]:
+    """Annotations that reach the pods below: those of the nearest template around them."""
+    if "spec" not in node:
+        return annotations, at
+    return _annotations(node), f"{path}.metadata.annotations"
+
+
+def _annotations(obj: Mapping[str, Any]) -> Mapping[str, Any]:
+    metadata = obj.get("metadata")
+    values = metadata.get("annotations") if type(metadata) is dict else None
+    return values if type(values) is dict else _EMPTY
+
+
+def _annotation_items(values: Mapping[str, Any], path: str, depth: int) -> list[_Item]:
+    return [
+        (value, f"{path}[{key}]", depth + 1, _EMPTY, "")
+        for key, value in reversed(list(values.items()))
+        if type(value) is str and key not in IGNORED_ANNOTATIONS
+    ]
+
+
+def _is_pod_spec(node: Mapping[str, Any]) -> bool:
+    for key in _CONTAINERS:
+        value = node.get(key)
+        if type(value) is list and any(type(v) is dict and ("image" in v or "name" in v) for v in value):
+            return True
+    return False
+
+
+def _named_images(item: _Item, found: Found, notes: Notes) -> None:
+    """A map that names an image by a field becomes a pod of its own: it runs somewhere in the cluster."""
+    node, path, _, annotations, at = item
+    name = path.rpartition(".")[2].partition("[")[0]
+    own = node.get("name")
+    pod: dict[str, Any] | None = None
+    for key, value in node.items():
+        container, ref = "", None
+        if key == "image":
+            ref = _composed(node, value)
+            container = own if type(own) is str else "" if name == "spec" else name
+        elif key.endswith("Image") and type(value) is str and _looks_like_image(value):
+            ref, container = value, key.removesuffix("Image")
+        if ref is None or _is_url(ref):
+            continue
+        if pod is None:
+            pod = pod_facts(_EMPTY, path, annotations, at, notes)
+            found.pods.append(pod)
+        add_image(ref, pod, notes, name=container, role="field", path=f"{path}.{key}")
+    if pod is not None:
+        rest = {
+            "name": pod["images"][0]["container"],
+            "env": node.get("env"),
+            "resources": node.get("resources"),
+        }
+        asked = container_facts(rest, path, "field", pod, notes)
+        pod["accelerators"] = asked[2] if asked else {}
+
+
+def _composed(node: Mapping[str, Any], image: Any) -> str | None:
+    """A reference that stands in one string or in parts; None when there is none."""
+    if type(image) is dict:
+        repository, rest, tag = image.get("repository"), "", image.get("digest") or image.get("tag")
+        if type(image.get("registry")) is str and type(repository) is str:
+            repository = f"{image['registry']}/{repository}"
+    else:
+        repository, tag = node.get("repository"), node.get("version") or node.get("tag")
+        rest = image
+    if type(rest) is not str or (type(image) is not dict and not rest):
+        return None
+    if type(repository) is not str or not repository:
+        return rest or None
+    ref = f"{repository.rstrip('/')}/{rest}" if rest else repository
+    if type(tag) is not str or not tag:
+        return ref
+    return f"{ref}@{tag}" if tag.startswith(("sha256:", "sha512:")) else f"{ref}:{tag}"
+
+
+def _is_url(value: str) -> bool:
+    """Pictures of catalogue entries stand in fields named `image` too; no runtime takes a URL."""
+    return value.startswith(("http://", "https://", "data:"))
+
+
+def _looks_like_image(value: str) -> bool:
+    return ("/" in value or ":" in value) and not _is_url(value) and "invalid" not in image_fields(value)
+
+
+def _references(node: Mapping[str, Any], path: str, found: Found, notes: Notes) -> None:
+    """PodSpecs that another object holds."""
+    runtime = node.get("runtimeRef")
+    if type(runtime) is dict and type(runtime.get("name")) is str:
+        kind = runtime.get("kind")
+        kind = kind if type(kind) is str else "ClusterTrainingRuntime"
+        at = f"{path}.runtimeRef"
+        other = notes.lookup.training_runtime(kind, notes.namespace, runtime["name"])
+        if other is None:
+            notes.missing(kind, runtime["name"], at)
+        elif "->" not in path:  # a runtime that refers to a runtime is not followed
+            search(other, found, notes, prefix=f"{at}->")
+    selector = node.get("clusterSelector")
+    if type(selector) is dict and selector:
+        name = selector.get("ray.io/cluster")
+        notes.missing("RayCluster", name if type(name) is str else "", f"{path}.clusterSelector")
+
+
+def _string(value: str, path: str, found: Found, notes: Notes) -> None:
+    images = embedded_images(value) if len(value) > 20 else None
+    if images is None:
+        return
+    found.embedded.append({"path": path, "images": images})
+    if not path.startswith(("data.", "binaryData.", "metadata.")):  # a ConfigMap runs nothing
+        notes.images.update(images)
