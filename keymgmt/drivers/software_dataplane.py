@@ -15,8 +15,6 @@ import resource
 import selectors
 import signal
 import socket
-import struct
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,17 +22,19 @@ from typing import Any, Final, Self
 
 from keymgmt.drivers.software_control import MAX_MESSAGE, answer
 from keymgmt.drivers.software_plane import Plane
+from keymgmt.drivers.software_ports import (
+    MAX_FRAME,
+    Address,
+    addresses,
+    boottime_ns,
+    control_socket,
+    peer_uid,
+    send_quietly,
+    udp_port,
+)
 from keymgmt.drivers.software_secy import SecyConfig
 
-RECEIVE_BUFFER: Final = 4 * 1024 * 1024  # octets
 BATCH: Final = 128  # frames taken from one port before the others get a turn
-MAX_FRAME: Final = 65_535
-Address = tuple[str, int]
-
-
-def boottime_ns() -> int:
-    """Return CLOCK_BOOTTIME, which goes on while the machine sleeps."""
-    return time.clock_gettime_ns(time.CLOCK_BOOTTIME)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,8 +67,8 @@ class DataPlaneConfig:
         return cls(
             doc["name"],
             secy,
-            _addresses(doc["controlled"]),
-            _addresses(doc["wire"]),
+            addresses(doc["controlled"]),
+            addresses(doc["wire"]),
             doc["control"],
             bool(doc.get("allow_faults", False)),
             int(doc.get("probe_interval_ms", 500)),
@@ -153,52 +153,6 @@ class DataPlane:
         Path(self._path).unlink(missing_ok=True)
 
 
-def udp_port(bind: Address, peer: Address) -> socket.socket:
-    """Return a connected, non-blocking UDP socket with a large receive buffer."""
-    sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-    for option in (getattr(socket, "SO_RCVBUFFORCE", 33), socket.SO_RCVBUF):
-        try:
-            sock.setsockopt(socket.SOL_SOCKET, option, RECEIVE_BUFFER)
-            break
-        except PermissionError:
-            continue
-    sock.bind(bind)
-    sock.connect(peer)
-    sock.setblocking(False)
-    return sock
-
-
-def send_quietly(sock: socket.socket, frame: bytes) -> None:
-    """Send one frame; a neighbour that is away or a full buffer loses it, as on a wire."""
-    try:
-        sock.send(frame)
-    except (ConnectionRefusedError, BlockingIOError):
-        # The first may report an earlier frame's refusal: this one was not sent, so try once more.
-        try:
-            sock.send(frame)
-        except OSError:
-            return
-
-
-def control_socket(path: str) -> socket.socket:
-    """Return a listening SEQPACKET socket that only this user can reach; takes over a dead one's path."""
-    sock = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    Path(path).unlink(missing_ok=True)
-    mask = os.umask(0o177)
-    try:
-        sock.bind(path)
-    finally:
-        os.umask(mask)
-    sock.listen(8)
-    return sock
-
-
-def peer_uid(sock: socket.socket) -> int:
-    """Return the user id of a unix socket's peer (SO_PEERCRED)."""
-    creds = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
-    return int(struct.unpack("3i", creds)[1])
-
-
 def run(doc: Mapping[str, Any]) -> None:
     """Run a data plane until SIGTERM. The fork server and `main` end here."""
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
@@ -217,11 +171,6 @@ def main(argv: Sequence[str] | None = None) -> None:
     with open(args.config, encoding="utf-8") as file:
         doc = json.load(file)
     run(doc | {"allow_faults": args.allow_faults})
-
-
-def _addresses(doc: Mapping[str, Any]) -> tuple[Address, Address]:
-    (bind_host, bind_port), (peer_host, peer_port) = doc["bind"], doc["peer"]
-    return (bind_host, int(bind_port)), (peer_host, int(peer_port))
 
 
 if __name__ == "__main__":
