@@ -19,7 +19,6 @@ Times are microseconds here: Trino divides through doubles, and nanoseconds pass
 
 from __future__ import annotations
 
-from importlib.resources import files
 from typing import Any
 
 METHOD_VERSION = "1"
@@ -38,7 +37,13 @@ TABLES: dict[str, dict[str, str]] = {
         "job_name": "string",
         "conflict": "int64",
     },
-    "lease": {"address": "string", "node": "string", "from_us": "int64", "until_us": "int64", "shared": "int64"},
+    "lease": {
+        "address": "string",
+        "node": "string",
+        "from_us": "int64",
+        "until_us": "int64",
+        "shared": "int64",
+    },
     "job": {"job_key": "string", "node": "string", "start_us": "int64", "stop_us": "int64"},
     "name": {"job_key": "string", "job_name": "string", "start_us": "int64", "stop_us": "int64"},
     "rival": {"access_id": "string", "direct_rivals": "int64", "interval_rivals": "int64"},
@@ -169,7 +174,9 @@ def _verdicts(joined: Any, pairs: Any) -> Any:
             c: joined[c].fill_null(0)
             for c in ("direct_own", "interval_own", "direct_rivals", "interval_rivals")
         },
-        lease_state=joined.lease_state.fill_null(ibis.ifelse(joined.address.isnull(), "redacted", "no-lease")),
+        lease_state=joined.lease_state.fill_null(
+            ibis.ifelse(joined.address.isnull(), "redacted", "no-lease")
+        ),
     )
     d = counts.direct_own + counts.direct_rivals
     i = counts.interval_own + counts.interval_rivals
@@ -219,8 +226,3 @@ def compile_sql(which: str, dialect: str = "duckdb") -> str:
 
     expression = {"attribution": attribution, "candidates": candidates}[which](tables())
     return str(ibis.to_sql(expression, dialect=dialect)).rstrip() + "\n"
-
-
-def sql(which: str) -> str:
-    """The frozen DuckDB text of an expression; equal to `compile_sql` under the locked versions."""
-    return files("evidence").joinpath("package", "sql", "v1", f"{which}.sql").read_text("ascii")

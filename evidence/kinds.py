@@ -91,7 +91,7 @@ KINDS: dict[str, Kind] = {
     ),
     "attribution_run": _kind(
         "run_id method segments jobs_segment window_begin window_end grace_ns engine sql_digest counts"
-        " result_root rows parquet_sha256 bucket_ns",
+        " result_root rows parquet_sha256 bucket_ns leases_sha256",
     ),
     "package_export": _kind(
         "package_id package_sha256 scopes window_begin window_end ranges provisional", "requested_by"

@@ -1,0 +1,209 @@
+"""One attribution run over imported segments, committed scope by scope.
+
+Decides what a scope is told of a run: its own accesses, its own jobs by key, and of runs of others only how
+many fit as well (`*_rivals`), which is what keeps "unique" honest on shared nodes. All scopes are joined
+first; then each scope's result is computed from exactly what its package will hold, so that `verify` can do
+it again.
+"""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import io
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from evidence import attribution
+from evidence.canonical import u64
+from evidence.errors import SourceRefused
+from evidence.package.workbench import Workbench, sql_text
+from evidence.records import Draft
+from evidence.sources.segments import Segment, SegmentWriter, read, segment_id
+
+SOURCE = "attribution"
+_LEASE_COLUMNS = {"address", "node", "from", "to", "shared"}
+_FAR_US = 1 << 62
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """An address was a node's (`cluster/node`) during [from, until), microseconds; or shared by many."""
+
+    address: str
+    node: str
+    from_us: int
+    until_us: int
+    shared: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class RunResult:
+    """What a run found for one scope."""
+
+    scope: str
+    segment: Segment
+    counts: dict[str, int]
+
+
+def read_leases(data: bytes) -> list[Lease]:
+    """Read `address,node,from,to,shared` as CSV; times RFC 3339 with a zone, an empty `to` is open.
+
+    Raises:
+        SourceRefused: names the line.
+    """
+    try:
+        rows = list(csv.DictReader(io.StringIO(data.decode("utf-8")), strict=True))
+    except (UnicodeDecodeError, csv.Error):
+        raise SourceRefused("the lease list is no CSV in UTF-8") from None
+    leases = []
+    for number, row in enumerate(rows, 2):
+        try:
+            if set(row) - _LEASE_COLUMNS or "/" not in row["node"] and row.get("shared") != "yes":
+                raise ValueError
+            leases.append(_lease(row))
+        except (KeyError, TypeError, ValueError):
+            raise SourceRefused(
+                f"line {number} of the lease list is out of form",
+                fix="write address,node,from,to,shared with node as cluster/name and times as 2025-03-03T00:00:00Z",
+            ) from None
+    return leases
+
+
+def _lease(row: dict[str, str]) -> Lease:
+    until = _us(row["to"]) if row["to"] else _FAR_US
+    begin = _us(row["from"])
+    if not row["address"] or until <= begin:
+        raise ValueError
+    return Lease(row["address"], row["node"], begin, until, row.get("shared") == "yes")
+
+
+def _us(text: str) -> int:
+    at = datetime.fromisoformat(text)
+    return (at - datetime.fromisoformat("1970-01-01T00:00:00+00:00")) // timedelta(microseconds=1)
+
+
+def attribute(
+    folder: Path,
+    segments: Sequence[Segment],
+    leases: Sequence[Lease],
+    *,
+    commit: Callable[[Sequence[Draft]], None],
+    now_ns: int,
+    grace_ns: int = attribution.GRACE_NS,
+    leases_sha256: str | None = None,
+) -> list[RunResult]:
+    """Join accesses to jobs and commit the result for every scope that has accesses.
+
+    Args:
+        folder: the sources folder.
+        segments: access and job segments to join, of all scopes.
+        leases: address to node.
+        commit: writes drafts in one transaction (to the outbox).
+        now_ns: time of the run.
+        grace_ns: how long after its end a run still counts as running.
+        leases_sha256: digest of the lease list as given.
+
+    Raises:
+        SourceRefused: a segment is missing or changed; nothing was committed.
+    """
+    access = [s for s in segments if s.schema == "s3_access"]
+    jobs = [s for s in segments if s.schema == "slurm_sacct"]
+    grace_us = grace_ns // 1000
+    with Workbench() as bench:
+        for s in (*access, *jobs):
+            bench.load_segment(s.segment_id, s.schema, read(folder / "segments", s.segment_id, s.schema, s.root, s.rows))
+        bench.fill(
+            "att_lease", [(x.address, x.node, x.from_us, x.until_us, int(x.shared)) for x in leases]
+        )
+        rivals = _rivals(bench, access, jobs, grace_us)
+        results = [
+            _one_scope(bench, scope, access, jobs, rivals, folder, now_ns, grace_us)
+            for scope in sorted({s.scope for s in access})
+        ]
+    commit([_draft(r, access, jobs, now_ns, grace_ns, leases_sha256) for r in results])
+    return results
+
+
+def _rivals(
+    bench: Workbench, access: Sequence[Segment], jobs: Sequence[Segment], grace_us: int
+) -> dict[str, dict[str, list[int]]]:
+    """Per scope and access: how many runs of other scopes fit (direct, interval)."""
+    bench.attribute([s.segment_id for s in access], [s.segment_id for s in jobs], grace_us)
+    scope_of_access = {s.segment_id: s.scope for s in access}
+    owners = bench.rows("SELECT DISTINCT job_key, segment_id FROM job_row")
+    scope_of_segment = {s.segment_id: s.scope for s in jobs}
+    scope_of_job = {str(k): scope_of_segment[str(s)] for k, s in owners}
+    found: dict[str, dict[str, list[int]]] = {}
+    for access_id, job_key, how in bench.rows(sql_text("candidates")):
+        scope = scope_of_access[str(access_id).split(":")[0]]
+        if scope_of_job[str(job_key)] != scope:
+            counts = found.setdefault(scope, {}).setdefault(str(access_id), [0, 0])
+            counts[how == "interval"] += 1
+    return found
+
+
+def _one_scope(
+    bench: Workbench,
+    scope: str,
+    access: Sequence[Segment],
+    jobs: Sequence[Segment],
+    rivals: dict[str, dict[str, list[int]]],
+    folder: Path,
+    now_ns: int,
+    grace_us: int,
+) -> RunResult:
+    mine = [s.segment_id for s in access if s.scope == scope]
+    own_jobs = [s.segment_id for s in jobs if s.scope == scope]
+    bench.clear("att_rival")
+    bench.fill("att_rival", [(a, *n) for a, n in sorted(rivals.get(scope, {}).items())])
+    bench.attribute(mine, own_jobs, grace_us)
+    ident = segment_id("attribution", scope, u64(now_ns), *mine, *own_jobs)
+    writer = SegmentWriter(folder / "segments", ident, "attribution", scope, ident)
+    counts = dict.fromkeys(attribution.METHODS, 0)
+    try:
+        for row in bench.rows(sql_text("attribution")):
+            values = dict(zip(attribution.COLUMNS, row, strict=True))
+            counts[str(values["method"])] += 1
+            writer.add(_row(values))
+        return RunResult(scope, writer.finish(), counts)
+    except BaseException:
+        writer.abandon()
+        raise
+
+
+def _row(values: dict[str, Any]) -> dict[str, str | int]:
+    wide = ("lease_from_us", "lease_until_us")
+    return {k: u64(v) if k in wide else v for k, v in values.items() if v is not None}
+
+
+def _draft(
+    result: RunResult,
+    access: Sequence[Segment],
+    jobs: Sequence[Segment],
+    now_ns: int,
+    grace_ns: int,
+    leases_sha256: str | None,
+) -> Draft:
+    import duckdb
+
+    scope, segment = result.scope, result.segment
+    public = {
+        "run_id": segment.segment_id,
+        "method": attribution.METHOD_VERSION,
+        "segments": [s.segment_id for s in access if s.scope == scope],
+        "jobs_segment": [s.segment_id for s in jobs if s.scope == scope],
+        "grace_ns": u64(grace_ns),
+        "bucket_ns": u64(attribution.BUCKET_US * 1000),
+        "engine": f"duckdb {duckdb.__version__}",
+        "sql_digest": hashlib.sha256(sql_text("attribution").encode()).hexdigest(),
+        "counts": result.counts,
+        "result_root": segment.root,
+        "rows": segment.rows,
+        "parquet_sha256": segment.parquet_sha256,
+        "leases_sha256": leases_sha256,
+    }
+    return Draft("attribution_run", scope, SOURCE, now_ns, public)

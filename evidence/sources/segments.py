@@ -1,0 +1,254 @@
+"""Segments: rows of one source object for one scope, immutable in Parquet, committed by one root.
+
+The leaf of a row is the RFC 6962 leaf over its canonical bytes (the row without absent fields), in order.
+Columns are text or 64-bit integers, so the bytes come back from Parquet exactly; `read` rebuilds them and
+refuses a file that no longer gives the committed root. A row is proved by its path to that root and the
+path of the `log_segment` record that carries it (ledger.md section 2).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+from evidence.canonical import canonical
+from evidence.errors import SourceRefused
+from evidence.merkle import Frontier, leaf_hash
+from evidence.sources.base import Row
+
+if TYPE_CHECKING:
+    import duckdb
+
+ROW_VERSION = "1"
+_BATCH = 2048  # leaves hashed between two steps of the frontier
+
+#: Columns per row kind, in the order of the Parquet file. `BIGINT` for small integers, else text: a value
+#: of 64 bits is a decimal string in a row, and stays one.
+SCHEMAS: dict[str, dict[str, str]] = {
+    "s3_access": dict.fromkeys(
+        "event_id offset time_ns bucket_owner bucket remote_ip requester request_id operation key request_uri"
+        " status error_code bytes_sent object_size total_time_ms turnaround_ms referer user_agent version_id"
+        " host_id signature_version cipher auth_type host_header tls_version access_point_arn acl_required"
+        " source_region extra job_by job_cluster job_id".split(),
+        "VARCHAR",
+    )
+    | {"status": "BIGINT"},
+    "slurm_sacct": dict.fromkeys(
+        "event_id offset cluster job_raw job_id submit_ns restart start_ns end_ns state nodes account user"
+        " partition array_job array_task step".split(),
+        "VARCHAR",
+    )
+    | {"restart": "BIGINT", "array_task": "BIGINT"},
+    "attribution": dict.fromkeys(
+        "access_id method reason job_key node lease_from_us lease_until_us lease_state direct_own"
+        " interval_own direct_rivals interval_rivals agrees".split(),
+        "VARCHAR",
+    )
+    | dict.fromkeys(
+        ("direct_own", "interval_own", "direct_rivals", "interval_rivals", "agrees"),
+        "BIGINT",
+    ),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """What one segment is; written beside the Parquet file as JSON.
+
+    Attributes:
+        segment_id: 32 hex digits; derived from what it holds, so an import twice is seen.
+        schema: key of `SCHEMAS`.
+        scope: scope name.
+        object_id: source object, or run, the rows come from.
+        root: hex RFC 6962 root over the rows.
+        rows: their number.
+        min_ns: earliest event time, nanoseconds; None when no row has one.
+        max_ns: latest.
+        parquet_sha256: hex digest of the file.
+    """
+
+    segment_id: str
+    schema: str
+    scope: str
+    object_id: str
+    root: str
+    rows: int
+    min_ns: int | None
+    max_ns: int | None
+    parquet_sha256: str
+
+
+def segment_id(*parts: str) -> str:
+    """Derived id of a segment: what goes in decides it."""
+    return hashlib.sha256(canonical(list(parts))).hexdigest()[:32]
+
+
+class SegmentWriter:
+    """Writes one segment; memory stays bounded, nothing is visible before `finish`."""
+
+    def __init__(self, folder: Path, ident: str, schema: str, scope: str, object_id: str) -> None:
+        self._folder, self._ident, self._schema = folder, ident, schema
+        self._scope, self._object = scope, object_id
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        self._lines_path = folder / f".{ident}.ndjson"
+        self._lines = self._lines_path.open("wb")
+        self._frontier, self._pending = Frontier(), list[bytes]()
+        self._min: int | None = None
+        self._max: int | None = None
+        self._columns = frozenset(SCHEMAS[schema])
+
+    def add(self, row: Row, begin_ns: int | None = None, end_ns: int | None = None) -> int:
+        """Append a row; returns its index.
+
+        Args:
+            row: values of the schema's columns.
+            begin_ns: event time, nanoseconds.
+            end_ns: end of the event where it has one.
+        """
+        if not row.keys() <= self._columns:
+            raise SourceRefused("a parsed row has a column that the schema lacks")
+        line = canonical(row)
+        self._lines.write(line + b"\n")
+        self._pending.append(leaf_hash(line))
+        for at in (t for t in (begin_ns, end_ns) if t is not None):
+            self._min = at if self._min is None else min(self._min, at)
+            self._max = at if self._max is None else max(self._max, at)
+        index = self._frontier.size + len(self._pending) - 1
+        if len(self._pending) >= _BATCH:
+            self._fold()
+        return index
+
+    def _fold(self) -> None:
+        self._frontier = self._frontier.extend(self._pending)
+        self._pending = []
+
+    def finish(self) -> Segment:
+        """Make the Parquet file and its description durable and read-only."""
+        self._fold()
+        self._lines.close()
+        target = self._folder / f"{self._ident}.parquet"
+        temporary = self._folder / f".{self._ident}.parquet"
+        to_parquet(self._lines_path, temporary, SCHEMAS[self._schema])
+        segment = Segment(
+            self._ident,
+            self._schema,
+            self._scope,
+            self._object,
+            self._frontier.root().hex(),
+            self._frontier.size,
+            self._min,
+            self._max,
+            file_sha256(temporary),
+        )
+        _publish(temporary, target)
+        description = self._folder / f".{self._ident}.json"
+        description.write_bytes(orjson.dumps(asdict(segment), option=orjson.OPT_SORT_KEYS))
+        _publish(description, self._folder / f"{self._ident}.json")
+        self._lines_path.unlink()
+        return segment
+
+    def abandon(self) -> None:
+        """Remove what was written so far."""
+        self._lines.close()
+        for name in (f".{self._ident}.ndjson", f".{self._ident}.parquet", f".{self._ident}.json"):
+            (self._folder / name).unlink(missing_ok=True)
+
+
+def _publish(temporary: Path, target: Path) -> None:
+    fd = os.open(temporary, os.O_RDONLY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+    temporary.chmod(0o400)
+    temporary.replace(target)
+    folder = os.open(target.parent, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
+def file_sha256(path: Path) -> str:
+    """Hex SHA-256 of a file."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def connect() -> duckdb.DuckDBPyConnection:
+    """An in-memory DuckDB with one thread, so that file order and bytes are the same each time."""
+    import duckdb
+
+    return duckdb.connect(config={"threads": 1, "autoinstall_known_extensions": "false"})
+
+
+def to_parquet(lines: Path, target: Path, columns: Mapping[str, str]) -> None:
+    """Turn canonical NDJSON lines into Parquet, in order, absent values as NULL."""
+    declared = ", ".join(f"'{name}': '{kind}'" for name, kind in columns.items())
+    with connect() as con:
+        con.execute(
+            f"COPY (SELECT * FROM read_json($1, format='newline_delimited', columns={{{declared}}}))"  # noqa: S608
+            f" TO '{_quoted(target)}' (FORMAT parquet, COMPRESSION zstd)",
+            [str(lines)],
+        )
+
+
+def _quoted(path: Path) -> str:
+    return str(path).replace("'", "''")
+
+
+def describe(folder: Path, ident: str) -> Segment:
+    """Description of a stored segment.
+
+    Raises:
+        SourceRefused: there is none.
+    """
+    try:
+        value: dict[str, Any] = orjson.loads((folder / f"{ident}.json").read_bytes())
+        return Segment(**value)
+    except (OSError, ValueError, TypeError):
+        raise SourceRefused(f"segment {ident} is not stored here", fix="restore the sources folder") from None
+
+
+def read(folder: Path, ident: str, schema: str, root: str, rows: int) -> Iterator[bytes]:
+    """Canonical lines of a stored segment, in order.
+
+    Args:
+        folder: where segments stand.
+        ident: segment id.
+        schema: key of `SCHEMAS`.
+        root: hex root that the ledger committed.
+        rows: number of rows that the ledger committed.
+
+    Raises:
+        SourceRefused: the file is missing, or no longer gives the committed root.
+    """
+    path = folder / f"{ident}.parquet"
+    if not path.is_file():
+        raise SourceRefused(f"segment {ident} is not stored here", fix="restore the sources folder")
+    names = list(SCHEMAS[schema])
+    frontier = Frontier()
+    with connect() as con:
+        cursor = con.execute(
+            f"SELECT {', '.join(names)} FROM read_parquet($1, file_row_number=true)"  # noqa: S608 -- constants
+            " ORDER BY file_row_number",
+            [str(path)],
+        )
+        while batch := cursor.fetchmany(_BATCH):
+            lines = [
+                canonical({k: v for k, v in zip(names, values, strict=True) if v is not None})
+                for values in batch
+            ]
+            frontier = frontier.extend([leaf_hash(line) for line in lines])
+            yield from lines
+    if frontier.size != rows or frontier.root().hex() != root:
+        raise SourceRefused(
+            f"segment {ident} was changed: its rows no longer give the committed root",
+            fix="restore the file from a backup, or import the source object again and compare",
+        )
