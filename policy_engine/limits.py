@@ -1,4 +1,4 @@
-"""All limits of the control plane, with units. One frozen value; nothing here is read from the environment."""
+"""All limits of the control plane, with units. One frozen value; the environment is not read."""
 
 from __future__ import annotations
 
@@ -52,6 +52,20 @@ class Limits:
     api_body_bytes: int = 4 * 1_048_576  # octets of one API request
     token_days: int = 365  # longest validity of a token
     page_rows: int = 1_000  # rows of one page
+
+    # Rules and engines
+    bundle_bytes: int = 16 * 1_048_576  # bytes of a bundle, packed or unpacked
+    bundle_members: int = 256  # files in a bundle
+    engine_input_bytes: int = 4 * 1_048_576  # bytes of one engine input
+    engine_output_bytes: int = 4 * 1_048_576  # bytes of one engine answer
+    engine_violations: int = 10_000  # violations in one answer
+    engine_deadline_ms: int = 100  # milliseconds of one evaluation in Wasm (usual: 0.05)
+    engine_tick_ms: int = 5  # milliseconds between two looks at the deadline
+    engine_memory_bytes: int = 64 * 1_048_576  # linear memory of one Wasm instance (usual: 1 MB)
+    engine_instances: int = 8  # idle Wasm instances that are kept
+    opa_deadline_s: float = 0.5  # seconds from asking an OPA server to its whole answer
+    opa_workers: int = 8  # questions to an OPA server at once
+    reason_value_chars: int = 256  # characters of one value in a denial text; longer ones are cut
 
 
 LIMITS = Limits()

@@ -11,7 +11,7 @@ from policy_engine.facts.declared import DATASETS, SEGMENTS, parse_names
 from policy_engine.facts.embedded import IGNORED_ANNOTATIONS, embedded_images
 from policy_engine.facts.exposure import exposure
 from policy_engine.facts.lookup import Lookup
-from policy_engine.facts.notes import Notes, items, mapping, text
+from policy_engine.facts.notes import Notes, items, mapping, text, words
 from policy_engine.facts.pod import pod_facts
 from policy_engine.facts.search import Found, search
 from policy_engine.facts.volumes import claim_template
@@ -30,13 +30,13 @@ TYPED: Final[dict[tuple[str, str], tuple[str, ...]]] = {
         for kind in ("Deployment", "StatefulSet", "DaemonSet", "ReplicaSet")
     },
 }
-CLUSTER_SCOPED: Final = frozenset(
-    (
-        "Namespace Node PersistentVolume StorageClass PriorityClass ClusterRole ClusterRoleBinding APIService"
-        " CustomResourceDefinition ValidatingWebhookConfiguration MutatingWebhookConfiguration GatewayClass"
-        " ClusterTrainingRuntime ClusterQueue ResourceFlavor RuntimeClass IngressClass CSIDriver CSINode"
-        " Site Cluster Tenant NamespaceBinding LinkProfile Link Dataset Segment Flow ClusterPolicy"
-    ).split()
+CLUSTER_SCOPED: Final = words(
+    """
+    Namespace Node PersistentVolume StorageClass PriorityClass ClusterRole ClusterRoleBinding APIService
+    CustomResourceDefinition ValidatingWebhookConfiguration MutatingWebhookConfiguration GatewayClass
+    ClusterTrainingRuntime ClusterQueue ResourceFlavor RuntimeClass IngressClass CSIDriver CSINode
+    Site Cluster Tenant NamespaceBinding LinkProfile Link Dataset Segment Flow ClusterPolicy
+    """
 )
 _OPERATIONS: Final = frozenset({"CREATE", "UPDATE", "DELETE", "CONNECT"})
 _OPTIONS: Final = orjson.OPT_STRICT_INTEGER | orjson.OPT_SORT_KEYS

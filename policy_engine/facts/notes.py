@@ -13,6 +13,11 @@ from policy_engine.facts.lookup import Lookup
 _EMPTY: Final[Mapping[str, Any]] = {}
 
 
+def words(table: str) -> frozenset[str]:
+    """The words of a table that is written for reading."""
+    return frozenset(table.split())
+
+
 class Notes:
     """What could not be read or resolved, collected while facts are drawn."""
 

@@ -1,0 +1,1 @@
+"""What clusters say: the implementations of the lookup port of facts."""

@@ -103,7 +103,8 @@ class ResourceSet:
         raise AttributeError(f"a ResourceSet is frozen: cannot set {name}")
 
     def __repr__(self) -> str:
-        return f"ResourceSet({len(self.objects)} objects, digest {self.digest[:12]}, generation {self.generation})"
+        count, digest = len(self.objects), self.digest[:12]
+        return f"ResourceSet({count} objects, digest {digest}, generation {self.generation})"
 
     def with_generation(self, generation: int) -> ResourceSet:
         """The same objects under another generation number."""
