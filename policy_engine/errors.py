@@ -25,6 +25,7 @@ Each error may carry `fix`: what the reader should do next, in one sentence.
         +-- ToolchainError          OPA could not be built or started
         +-- StartError              a part of the embedded system did not start
         +-- LookupUnavailable       the inventory did not answer in time
+        +-- DecisionLate            a decision was not durable within its deadline
 
 Others add a subclass below its branch and a line in this drawing.
 """
@@ -130,6 +131,10 @@ class StartError(CouldNotTell):
 
 class LookupUnavailable(CouldNotTell):
     """The inventory could not say whether an object exists."""
+
+
+class DecisionLate(CouldNotTell):
+    """A decision was not durable within its deadline."""
 
 
 @dataclass(frozen=True, slots=True)
