@@ -1,0 +1,1 @@
+"""The admission webhook: protocol, callers, judgement, record, answer."""

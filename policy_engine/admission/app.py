@@ -1,29 +1,151 @@
-"""The admission webhook: a bare ASGI application. Heads first; see docs/webhook.md."""
+"""The admission webhook: a bare ASGI application. What is answered was durable before.
+
+    POST /admit/{cluster}                 with the API server's client certificate
+    POST /admit/{cluster}/{path token}    where the provider cannot give one
+
+Steps of one request, each of which can only refuse: (1) take the token out of the scope, so that no log can
+hold it; (2) authenticate; (3) read the body within its limits; (4) decode; (5) judge; (6) make the complete
+record durable; (7) answer. Steps 4 to 7 stand in `handler`.
+"""
+
+from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, MutableMapping
-from typing import Any
+from typing import Any, Final
 
+from policy_engine.admission.body import BodyReader
 from policy_engine.admission.deps import AdmissionDeps
+from policy_engine.admission.handler import ReviewHandler
+from policy_engine.admission.identities import Caller
+from policy_engine.admission.protocol import answer
+from policy_engine.admission.tally import AdmissionMetrics
+from policy_engine.errors import BadReview, Forbidden, Unauthenticated
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
+_PREFIX: Final = "/admit/"
+_TYPE: Final = (b"content-type", b"application/json")
+_CLOSE: Final = (b"connection", b"close")
+_MARGIN_DEFAULT: Final = b""
+
 
 class AdmissionApp:
-    """Serves `/admit/{cluster}` and `/admit/{cluster}/{path token}`; mount it at `/admit` or serve it alone."""
+    """Serves `/admit/{cluster}[/{path token}]`; mount it at `/admit`, or serve it alone.
+
+    Attributes:
+        metrics: Register it in the registry behind `/metrics`.
+    """
 
     def __init__(self, deps: AdmissionDeps) -> None:
+        self.metrics = AdmissionMetrics()
         self._deps = deps
+        self._limits = deps.limits
+        self._bodies = BodyReader(deps.limits)
+        self._handler = ReviewHandler(deps, self.metrics)
+        self._per_cluster: dict[str, int] = {}
+        self._deadlines: dict[bytes, float] = {}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """One request: authenticate, read, judge, make durable, answer."""
-        raise NotImplementedError
+        """One request."""
+        if scope["type"] != "http":
+            return  # neither lifespan nor websocket is served
+        # 1. No log may hold the token.
+        cluster, token = _route(scope)
+        if cluster is None or scope["method"] != "POST":
+            status = 404 if cluster is None else 405
+            await _refuse(send, status, "POST an AdmissionReview to /admit/{cluster}")
+            return
+        # 2. Authenticate before a byte of the body is looked at.
+        try:
+            caller = self._deps.identities().authenticate(
+                cluster, token, scope["state"].get("peer_cert"), self._deps.clock()
+            )
+        except (Unauthenticated, Forbidden) as exc:
+            self.metrics.refused[exc.reason] += 1
+            status = 401 if isinstance(exc, Unauthenticated) else 403
+            await _refuse(send, status, str(exc))
+            return
+        await self._admitted(scope, receive, send, caller)
 
     async def flush_summary(self) -> bool:
-        """Writes the pending `decision_summary` record (refusals without a record). Call every second.
+        """Write the pending `decision_summary` record. Call every second and before stopping.
 
         Returns:
             True when nothing is pending any more.
         """
-        raise NotImplementedError
+        return await self._handler.flush_summary()
+
+    async def _admitted(self, scope: Scope, receive: Receive, send: Send, caller: Caller) -> None:
+        in_flight = self._per_cluster.get(caller.cluster, 0)
+        if self.metrics.in_flight >= 2 * self._limits.reviews_in_flight:
+            # So late that not even the uid can be read for an answer of the usual form.
+            self.metrics.refused["overload"] += 1
+            await _refuse(send, 429, "too many reviews at once")
+            return
+        self._per_cluster[caller.cluster] = in_flight + 1
+        self.metrics.in_flight += 1
+        try:
+            overloaded = (
+                self.metrics.in_flight > self._limits.reviews_in_flight
+                or in_flight >= self._limits.reviews_in_flight_per_cluster
+            )
+            # 3. The body, within its limits.
+            self._bodies.check_declared(scope["headers"])
+            allowed_s = self._allowed_s(scope["query_string"])
+            handling = self._handler.begin(caller, allowed_s)
+            body = await self._bodies.read(receive)
+            # 4. to 7.
+            await _send(send, 200, await handling.run(body, overloaded=overloaded))
+        except BadReview as exc:
+            self.metrics.refused["bad_review"] += 1
+            close = exc.code in (408, 413, 429)
+            data = answer(exc.uid, False, code=exc.code, message=str(exc))
+            await _send(send, 200 if exc.uid else exc.code, data, close=close)
+        finally:
+            self.metrics.in_flight -= 1
+            self._per_cluster[caller.cluster] -= 1
+
+    def _allowed_s(self, query: bytes) -> float:
+        """Seconds for an answer: our own deadline, or less when the API server gives less (`timeout=10s`)."""
+        allowed = self._deadlines.get(query)
+        if allowed is None:
+            allowed = _deadline(query, self._limits.decision_deadline_ms, self._limits.deadline_margin_ms)
+            if len(self._deadlines) < 64:
+                self._deadlines[query] = allowed
+        return allowed
+
+
+def _route(scope: Scope) -> tuple[str | None, str | None]:
+    """Cluster and token of the path; the scope keeps a path without the token."""
+    path: str = scope["path"]
+    if not path.startswith(_PREFIX):
+        return None, None
+    cluster, _, token = path[len(_PREFIX) :].partition("/")
+    if token:
+        scope["path"] = _PREFIX + cluster
+        scope["raw_path"] = scope["path"].encode("utf-8", "replace")
+    return cluster or None, token or None
+
+
+def _deadline(query: bytes, own_ms: int, margin_ms: int) -> float:
+    allowed_ms = own_ms
+    for pair in query.split(b"&"):
+        name, _, value = pair.partition(b"=")
+        if name == b"timeout" and value.endswith(b"s") and value[:-1].isdigit() and len(value) < 5:
+            allowed_ms = min(own_ms, max(int(value[:-1]) * 1000 - margin_ms, margin_ms))
+    return allowed_ms / 1000
+
+
+async def _refuse(send: Send, status: int, message: str) -> None:
+    """Without a verdict; the rest of the request is not read."""
+    await _send(send, status, answer("", False, code=status, message=message), close=True)
+
+
+async def _send(send: Send, status: int, body: bytes, *, close: bool = False) -> None:
+    headers = [_TYPE, (b"content-length", b"%d" % len(body))]
+    if close:
+        headers.append(_CLOSE)
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})

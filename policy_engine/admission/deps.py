@@ -13,7 +13,7 @@ from policy_engine.admission.identities import Identities
 from policy_engine.facts.lookup import Lookup
 from policy_engine.gate.posture import LinkPosture
 from policy_engine.limits import LIMITS, Limits
-from policy_engine.resources.model import ResourceSet
+from policy_engine.resources.resource_set import ResourceSet
 from policy_engine.rules.bundle import Bundle
 from policy_engine.rules.engine import Engine
 
@@ -24,13 +24,14 @@ class Policy:
 
     engine: Engine
     bundle: Bundle
-    engine_name: str = "wasm"
 
 
 class ScopeIds(Protocol):
     """Scope name (`estate` or a tenant) to the scope's random id. Raises KeyError for an unknown name."""
 
-    def __call__(self, name: str, /) -> str: ...
+    def __call__(self, name: str, /) -> str:
+        """The scope's id."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +48,6 @@ class AdmissionDeps:
         spool: Where a decision is made durable before it is answered.
         boot_id: Of this process, in each record.
         clock: Present time in nanoseconds.
-        ready: False while this process should get no new work (draining, stale context).
         limits: Sizes and times.
     """
 

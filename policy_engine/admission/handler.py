@@ -1,0 +1,195 @@
+"""One authenticated review, from its body to the bytes of its answer.
+
+Order matters: the record is complete and durable before there is an answer, and the answer derives from what
+was recorded. Failing to judge or to record is never an allow, but for the clean-up that `judge.fails_open`
+names; such refusals are counted in memory and become one `decision_summary` record when the spool takes it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from dataclasses import dataclass
+from typing import Final
+
+from evidence.errors import EvidenceError, SpoolUnwritable
+from evidence.logs import get_logger
+from evidence.records import SALTS_OCTETS, Draft, encode
+from policy_engine.admission import protocol
+from policy_engine.admission.deps import AdmissionDeps
+from policy_engine.admission.durable import DurableQueue
+from policy_engine.admission.identities import Caller
+from policy_engine.admission.judge import Judged, fails_open, judge, line_of, only_failed, refusal_text
+from policy_engine.admission.protocol import Review
+from policy_engine.admission.record import Sealed, seal
+from policy_engine.admission.tally import AdmissionMetrics, Unrecorded
+from policy_engine.errors import BadReview, DecisionLate
+
+log = get_logger("policy_engine.admission")
+
+ESTATE: Final = "estate"
+_FAILURES: Final = {
+    "engine.overload": (429, "too many reviews at once: try again"),
+    "engine.spool_unwritable": (
+        503,
+        "the decision cannot be recorded, so it is not given: free disk space of the webhook's spool",
+    ),
+    "engine.no_result": (503, "the decision was not ready in time or could not be made: try again"),
+}
+
+
+class ReviewHandler:
+    """What all reviews share."""
+
+    def __init__(self, deps: AdmissionDeps, metrics: AdmissionMetrics) -> None:
+        self.deps = deps
+        self.metrics = metrics
+        self.unrecorded = Unrecorded()
+        self._queue: DurableQueue | None = None
+        self._flushing = False
+
+    @property
+    def queue(self) -> DurableQueue:
+        """The spool, seen from the running loop."""
+        if self._queue is None:
+            self._queue = DurableQueue(self.deps.spool)
+        return self._queue
+
+    def begin(self, caller: Caller, allowed_s: float) -> Handling:
+        """Start the clock of one review."""
+        return Handling(self, caller, time.perf_counter(), allowed_s)
+
+    def count(self, caller: Caller, reason: str, late_id: str = "") -> None:
+        """Note a refusal that has no record of its own."""
+        self.metrics.refused[reason.removeprefix("engine.")] += 1
+        self.unrecorded.add(caller.cluster, reason, self.deps.clock(), late_id)
+
+    async def flush_summary(self) -> bool:
+        """See `AdmissionApp.flush_summary`."""
+        if not self.unrecorded.counts or self._flushing:
+            return not self.unrecorded.counts
+        self._flushing = True
+        taken, self.unrecorded = self.unrecorded, Unrecorded()
+        try:
+            await self._append_summary(taken)
+        except (EvidenceError, DecisionLate, KeyError):
+            self.unrecorded.merge(taken)
+            return False
+        finally:
+            self._flushing = False
+        return not self.unrecorded.counts
+
+    async def _append_summary(self, taken: Unrecorded) -> None:
+        spool = self.deps.spool
+        draft = Draft("decision_summary", ESTATE, spool.spool_id, None, taken.public())
+        seq = spool.next_seq
+        record = encode(
+            draft,
+            scope_id=self.deps.scope_ids(ESTATE),
+            source_seq=seq,
+            boot_id=self.deps.boot_id,
+            received_time_ns=self.deps.clock(),
+            salts=os.urandom(SALTS_OCTETS),
+        )
+        deadline = asyncio.get_running_loop().time() + self.deps.limits.decision_deadline_ms / 1000
+        await self.queue.append(seq, record.frame, deadline)
+
+
+@dataclass(slots=True)
+class Handling:
+    """One review in progress."""
+
+    shared: ReviewHandler
+    caller: Caller
+    started: float  # time.perf_counter
+    allowed_s: float
+
+    async def run(self, body: bytes | bytearray, *, overloaded: bool) -> bytes:
+        """The bytes of the answer.
+
+        Raises:
+            BadReview: No review, or one that cannot be walked.
+        """
+        # 4. Decode.
+        review = protocol.parse(body)
+        if overloaded:
+            return self._failed(review, "engine.overload")
+        if time.perf_counter() - self.started > self.allowed_s:
+            return self._failed(review, "engine.no_result")
+        deps = self.shared.deps
+        # 5. Judge, and encode the record without awaiting in between: its number is the spool's next.
+        try:
+            judged = judge(review, self.caller.cluster, deps, deps.clock())
+            sealed, durable = self._record(judged)
+        except RecursionError:
+            raise BadReview("the object is nested too deeply", uid=review.uid) from None
+        except SpoolUnwritable:
+            return self._failed(review, "engine.spool_unwritable")
+        except Exception as exc:
+            log.error("decision_failed", error=type(exc).__name__, cluster=self.caller.cluster)  # noqa: TRY400
+            return self._failed(review, "engine.no_result")
+        # 6. Durable before answered.
+        try:
+            await durable
+        except DecisionLate:
+            return self._failed(review, "engine.no_result", late_id=sealed.decision_id)
+        except EvidenceError:
+            return self._failed(review, "engine.spool_unwritable")
+        # 7. Answer.
+        return self._answer(judged, sealed)
+
+    def _record(self, judged: Judged) -> tuple[Sealed, asyncio.Future[None]]:
+        deps, shared = self.shared.deps, self.shared
+        spool = deps.spool
+        seq = spool.next_seq
+        sealed = seal(
+            judged,
+            self.caller,
+            scope_id=deps.scope_ids(judged.scope),
+            spool_id=spool.spool_id,
+            seq=seq,
+            boot_id=deps.boot_id,
+            received_ns=judged.now_ns,
+        )
+        left = self.allowed_s - (time.perf_counter() - self.started)
+        return sealed, shared.queue.append(seq, sealed.record.frame, asyncio.get_running_loop().time() + left)
+
+    def _answer(self, judged: Judged, sealed: Sealed) -> bytes:
+        decision, review = judged.decision, judged.review
+        warnings: list[str] = []
+        if judged.failed_open:
+            self.shared.metrics.failed_open[review.operation] += 1
+        if decision.warnings:
+            warnings = protocol.cut_warnings([line_of(reason) for reason in decision.warnings])
+        notes = protocol.annotations(
+            review.uid, sealed.decision_id, decision.policy_digest, sealed.record.leaf_hash.hex()
+        )
+        self._observe(review, decision.allowed)
+        if decision.allowed:
+            return protocol.answer(review.uid, True, warnings=warnings, annotations=notes)
+        code = 503 if only_failed(decision) else 403
+        text = refusal_text(decision, sealed.decision_id)
+        return protocol.answer(
+            review.uid, False, code=code, message=text, warnings=warnings, annotations=notes
+        )
+
+    def _failed(self, review: Review, reason: str, late_id: str = "") -> bytes:
+        """The answer where no decision was recorded."""
+        self.shared.count(self.caller, reason, late_id)
+        if fails_open(review):
+            self.shared.metrics.failed_open[review.operation] += 1
+            self._observe(review, True)
+            warning = (
+                f"sluicegate: allowed without a decision ({reason}), because refusing would block clean-up"
+            )
+            return protocol.answer(review.uid, True, warnings=[warning])
+        self._observe(review, False)
+        code, text = _FAILURES[reason]
+        return protocol.answer(
+            review.uid, False, code=code, message=f"refused by sluicegate: [{reason}] {text}"
+        )
+
+    def _observe(self, review: Review, allowed: bool) -> None:
+        elapsed = int((time.perf_counter() - self.started) * 1e6)
+        self.shared.metrics.observe(self.caller.cluster, review.operation, allowed, elapsed)
