@@ -4,7 +4,8 @@
 
     KeymgmtError
     ├── SaidNo                   an answer was given, and it was no
-    │   ├── CustodyRefused       the key store refused the call (rights, version, request)
+    │   ├── CustodyRefused       the key store refused the call (version, request)
+    │   │   └── RightsRefused    the call is outside the role's rights, or its token is dead
     │   ├── LinkRefused          a link or its profile cannot be keyed safely as declared
     │   ├── RotationRefused      a rotation may not start now (one is open here or on the partner)
     │   ├── StaleLease           this conductor no longer leads: its write changed nothing
@@ -48,6 +49,10 @@ class SaidNo(KeymgmtError):  # noqa: N818 - named for what it means, see the tre
 
 class CustodyRefused(SaidNo):
     """The key store refused the call."""
+
+
+class RightsRefused(CustodyRefused):
+    """The call is outside the role's rights, or its token is dead."""
 
 
 class LinkRefused(SaidNo):

@@ -359,7 +359,8 @@ _UPDATE_LINK = text(
 _NEXT_SEQ = text("UPDATE keyed_link SET op_seq = op_seq + 1 WHERE link = :link RETURNING op_seq")
 _RAISE_SEQ = text("UPDATE keyed_link SET op_seq = :above WHERE link = :link AND op_seq < :above")
 _UPSERT_ROTATION = text(
-    "INSERT INTO rotation (rotation, link, open_link, kind, step, state, ended, started_ns, updated_ns, token)"
+    "INSERT INTO rotation"
+    " (rotation, link, open_link, kind, step, state, ended, started_ns, updated_ns, token)"
     " VALUES (:rotation, :link, :open_link, :kind, :step, :state, :ended, :started_ns, :updated_ns, :token)"
     " ON CONFLICT (rotation) DO UPDATE SET open_link = excluded.open_link, step = excluded.step,"
     " state = excluded.state, ended = excluded.ended, updated_ns = excluded.updated_ns,"

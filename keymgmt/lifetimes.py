@@ -1,4 +1,4 @@
-"""When a key is prepared, activated, called old and called too old. Pure: values and `now_ns` in, verdict out.
+"""When a key is prepared, activated, called old and too old. Pure: values and `now_ns` in, verdict out.
 
 Shape of SPIRE's CA slots: thresholds are derived from the key's birth and looked at on every pass; nothing
 ever sleeps "until due", so a stopped clock or a missed pass only delays.

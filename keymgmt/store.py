@@ -37,7 +37,6 @@ class KeyedLinkRow(SQLModel, table=True):
     live: str | None = Field(default=None, sa_column=Column(Text))
     failures: int
     retry_ns: int = Field(sa_column=Column(BigInteger, nullable=False))
-    owed_version: int | None = Field(default=None)
     last_end: str | None = Field(default=None)
     last_why: str | None = Field(default=None, sa_column=Column(Text))
 

@@ -1,0 +1,16 @@
+# Gate: has its permit key certified and keeps it in sealed storage; touches no link key.
+path "transit/sign/permit-root" {
+  capabilities = ["update"]
+}
+path "transit/keys/permit-root" {
+  capabilities = ["read"]
+}
+path "kv/data/permits/*" {
+  capabilities = ["create", "read", "update"]
+}
+path "kv/data/epoch" {
+  capabilities = ["read"]
+}
+path "auth/token/renew-self" {
+  capabilities = ["update"]
+}
