@@ -79,11 +79,12 @@ def compile_wasm(sources: Path, entrypoint: str, *, capabilities: Path | None = 
         BuildRefused: It does not compile.
         ToolchainError: OPA is missing.
     """
-    bounds = [] if capabilities is None else ["--capabilities", str(capabilities)]
+    bounds = [] if capabilities is None else ["--capabilities", str(capabilities.resolve())]
     with tempfile.TemporaryDirectory() as folder:
         target = Path(folder, "bundle.tar.gz")
         ignored = ["--ignore", "*_test.rego", "--ignore", "cases"]
-        run(["build", "-t", "wasm", "-e", entrypoint, *bounds, *ignored, "-o", str(target), str(sources)])
+        # From inside the folder: the module holds the names of its sources, which must not vary.
+        run(["build", "-t", "wasm", "-e", entrypoint, *bounds, *ignored, "-o", str(target), "."], cwd=sources)
         with tarfile.open(target) as tar:
             stream = tar.extractfile("/policy.wasm")
             if stream is None:
