@@ -1,8 +1,8 @@
 """The wire between software agents, as a process that knows no keys: the independent witness.
 
 It forwards every frame as it is and says what it saw, per link and direction: EtherType, TCI bits E and C,
-AN, and whether a plaintext canary stood anywhere in a frame. Clear is any frame that is not 0x88e5 with E=1 and
-C=1 (rotation.md section 3). A path delay or a cut can be set for drills. Imports nothing that handles keys.
+AN, and whether a plaintext canary stood anywhere in a frame. Clear is any frame that is not 0x88e5 with E=1
+and C=1 (rotation.md section 3). A path delay or a cut can be set for drills.
 """
 
 from __future__ import annotations
