@@ -188,5 +188,5 @@ def create_api(
     app.include_router(probes)
     if admission is not None:
         app.mount("/admit", admission)
-    app.add_middleware(Edge, body_bytes=max(LIMITS.api_body_bytes, LIMITS.review_body_bytes))  # type: ignore[arg-type]
+    app.add_middleware(Edge, body_bytes=max(LIMITS.api_body_bytes, LIMITS.review_body_bytes))
     return app

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import uvicorn
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from evidence.logs import get_logger
 from policy_engine.errors import TlsMaterialError
@@ -76,7 +76,8 @@ class _Protocol(HttpToolsProtocol):
         self._header_timer = self.loop.call_later(LIMITS.http_header_s, self.timeout_keep_alive_handler)
 
     def data_received(self, data: bytes) -> None:
-        if self.cycle is None or self.cycle.response_complete or self._in_headers:
+        cycle: RequestResponseCycle | None = self.cycle  # None before the first request
+        if cycle is None or cycle.response_complete or self._in_headers:
             self._header_bytes += len(data)
         super().data_received(data)
         if not self._in_headers:
@@ -121,7 +122,9 @@ class _Listener:
         self.spec = spec
         self.tls = ReloadingContext(spec.tls, spec.client_cert) if spec.tls is not None else None
         # A class of its own per listener: flags are read per request without another look-up.
-        self.protocol = type("_Protocol", (_Protocol,), {"max_connections": spec.max_connections})
+        self.protocol: type[_Protocol] = type(
+            "_ListenerProtocol", (_Protocol,), {"max_connections": spec.max_connections}
+        )
         self.sock = _bind(spec.host, spec.port)
         self.server = _Server(self._config())
         self.task: asyncio.Task[None] | None = None

@@ -1,13 +1,13 @@
 """Listeners over real TLS: material swapped by content, a bad pair never served, drains without a failure."""
 
 import asyncio
-import datetime
+import contextlib
+import datetime as dt
 import os
 import signal
 import socket
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ import trustme
 import uvloop
 
 from policy_engine.errors import TlsMaterialError
-from policy_engine.listeners import ListenerSpec, Listeners, TlsFiles, stop_on_signals
+from policy_engine.listeners import Listeners, ListenerSpec, TlsFiles, stop_on_signals
 from policy_engine.tls_material import ReloadingContext
 
 Reply = tuple[int, dict[str, str], bytes]
@@ -93,7 +93,7 @@ class Client:
         self.writer.close()
 
 
-@asynccontextmanager
+@contextlib.asynccontextmanager
 async def serving(*specs: ListenerSpec, **options: Any) -> AsyncIterator[Listeners]:
     listeners = Listeners(specs, drain_linger_s=0.05, **options)
     await listeners.start()
@@ -186,9 +186,9 @@ async def test_bad_material_keeps_the_old_certificate_serving(material: Material
         elif damage == "gone":
             material.cert.unlink()
         else:
-            past = datetime.datetime(2020, 1, 1, tzinfo=datetime.UTC)
+            past = dt.datetime(2020, 1, 1, tzinfo=dt.UTC)
             material.write(
-                material.ca.issue_cert("localhost", not_after=past, not_before=past - datetime.timedelta(1))
+                material.ca.issue_cert("localhost", not_after=past, not_before=past - dt.timedelta(1))
             )
         assert await listeners.reload() == []
         again = await Client.connect(port, material.client())
@@ -297,13 +297,12 @@ async def test_endless_headers_are_cut_off(material: Material) -> None:
     async with serving(ListenerSpec("api", echo)) as listeners:
         client = await Client.connect(listeners.port("api"), None)
         client.writer.write(b"GET / HTTP/1.1\r\n")
-        with pytest.raises((OSError, asyncio.IncompleteReadError, AssertionError)):
+        with contextlib.suppress(OSError):
             for _ in range(2_000):
                 client.writer.write(b"x-filler: " + b"a" * 1_000 + b"\r\n")
                 await client.writer.drain()
-            await asyncio.sleep(0.2)
-            assert not client.reader.at_eof()
-            assert b" 200 " in await client.reader.readline()
+        with contextlib.suppress(OSError):
+            assert b" 200 " not in await client.reader.read()
 
 
 async def test_connections_over_the_limit_are_closed(material: Material) -> None:
