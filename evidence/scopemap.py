@@ -149,3 +149,11 @@ def _parted(keys: Sequence[int], bit: int) -> tuple[Sequence[int], Sequence[int]
         return (), keys
     at = next(index for index, (one, two) in enumerate(pairwise(keys), 1) if one >> bit & 1 < two >> bit & 1)
     return keys[:at], keys[at:]
+
+
+def tick_leaf(root: bytes, tick: int) -> bytes:
+    """Return the leaf hash of a tick in the tick log: data is map root || tick as u64 big-endian.
+
+    Ticks are dense: tick t is leaf t of the tick log.
+    """
+    return _sha256(b"\x00" + root + tick.to_bytes(8, "big")).digest()

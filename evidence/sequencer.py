@@ -1,0 +1,306 @@
+"""The sequencer: the only one that appends. Spools and outbox in, trees and ticks out, exactly once.
+
+Records and the high water of their spool change in one transaction, and (spool, sequence) is unique: a crash
+at any point repeats nothing and loses nothing. Frames are copied, never encoded again. A tick commits the
+heads of all scopes in a map and appends its root to the tick log; then its checkpoint is signed, kept and
+published. No tick begins while the one before it is unsigned.
+
+A published checkpoint that is ahead of this database, or differs from it, stops appending (ledger.md
+section 3): the database was restored, or two of them run under one origin.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Protocol
+
+from sqlalchemy import text
+from sqlalchemy.engine import Connection
+
+from evidence.append import append_frames, append_tick, high_water
+from evidence.checkpoint import (
+    Checkpoint,
+    Signer,
+    parse_checkpoint,
+    parse_note,
+    sign_checkpoint,
+    verifier_of,
+)
+from evidence.database import Database
+from evidence.errors import EvidenceError, LedgerBehind, LedgerForked, SignerChanged
+from evidence.limits import LIMITS
+from evidence.logs import get_logger
+from evidence.outbox import PREFIX
+from evidence.scopemap import ScopeMap
+from evidence.spool import Spool
+from evidence.store import driver_sql
+from evidence.view import LedgerView, Tick
+
+if TYPE_CHECKING:
+    from evidence.ledger import Ledger
+
+_log = get_logger(__name__)
+
+
+class Mirror(Protocol):
+    """Where checkpoints are published outside this database (OpenBao KV in production)."""
+
+    def read(self) -> bytes | None:
+        """Return the last published note; None when there never was one.
+
+        Raises:
+            MirrorUnavailable: Could not tell.
+        """
+
+    def publish(self, note: bytes) -> None:
+        """Keep a note as the last published one.
+
+        Raises:
+            MirrorUnavailable: It may not have been kept.
+        """
+
+
+class Sequencer:
+    """Appends what stands in spools and outbox. At most one per database.
+
+    Args:
+        db: Started database that holds a ledger (`Ledger.open`).
+        ledger: Its read side.
+        spools: Started spools; each is told the lowest number it may give out.
+        mirror: Where checkpoints are published; None publishes nowhere.
+        signer: Default signer of ticks.
+        tick_seconds: Interval of `run`.
+        clock: Nanoseconds UTC.
+    """
+
+    def __init__(
+        self,
+        db: Database,
+        ledger: Ledger,
+        spools: Iterable[Spool] = (),
+        *,
+        mirror: Mirror | None = None,
+        signer: Signer | None = None,
+        tick_seconds: float = LIMITS.tick_seconds,
+        clock: Callable[[], int] = time.time_ns,
+    ) -> None:
+        self._db = db
+        self._ledger = ledger
+        self.spools = list(spools)
+        self._mirror = mirror
+        self._signer = signer
+        self._tick_seconds = tick_seconds
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._map: ScopeMap | None = None
+        self._mirror_checked = False
+        self.failure: EvidenceError | None = None  # why nothing is appended; None when healthy
+        self._high = db.read_sync(
+            lambda conn: {spool.spool_id: high_water(conn, spool.spool_id) for spool in self.spools}
+        )
+        for spool in self.spools:
+            spool.ensure_next(self._high[spool.spool_id] + 1)
+
+    async def step(self) -> int:
+        """Append one batch from each spool and the outbox; return the number of records."""
+        return await asyncio.to_thread(self.step_sync)
+
+    def step_sync(self) -> int:
+        """Do as `step` does, blocking.
+
+        Raises:
+            LedgerRefused: A published checkpoint forbids appending.
+            SpoolCorrupt: Frames are missing.
+            StoreUnavailable: Nothing was appended.
+        """
+        with self._lock:
+            self._check_mirror_once()
+            batches = [
+                (spool.spool_id, frames)
+                for spool in self.spools
+                if (frames := spool.read_from(self._high[spool.spool_id] + 1, LIMITS.sequencer_batch))
+            ]
+            waiting = self._db.read_sync(_outbox)
+            if not batches and not waiting:
+                return 0
+            self._high |= self._db.write_sync(lambda conn: _append(conn, batches, waiting))
+            for spool in self.spools:
+                spool.release(self._high[spool.spool_id])
+            return sum(len(frames) for _, frames in batches) + len(waiting)
+
+    def drain_sync(self) -> int:
+        """Append all that is there now; return the number of records."""
+        total = 0
+        while count := self.step_sync():
+            total += count
+        return total
+
+    async def tick(self, now_ns: int | None = None, signer: Signer | None = None) -> Tick | None:
+        """Commit, sign and publish the heads as they are; None when no head changed."""
+        return await asyncio.to_thread(self.tick_sync, now_ns, signer)
+
+    def tick_sync(self, now_ns: int | None = None, signer: Signer | None = None) -> Tick | None:
+        """Do as `tick` does, blocking.
+
+        1. The signer is the one that the ledger announced (the first one is announced here).
+        2. What waits in spools and outbox is appended, so that an announced change comes before its use.
+        3. A tick left unsigned by a crash or a sealed KMS is signed before another one begins.
+        4. The heads that changed are committed; the tick is signed outside the transaction, kept, published.
+
+        Args:
+            now_ns: Time of the tick; None asks the clock.
+            signer: Signer; None takes the default one.
+
+        Raises:
+            SignerChanged: Step 1; `Ledger.announce_key` first.
+            LedgerRefused: A published checkpoint forbids it.
+            Unavailable: Database, mirror or custody did not answer; the tick is completed by the next call.
+        """
+        signer = signer or self._signer
+        if signer is None:
+            raise RuntimeError("a tick needs a signer")
+        now_ns = self._clock() if now_ns is None else now_ns
+        self._check_signer(signer, now_ns)  # 1
+        self.drain_sync()  # 2
+        with self._lock:
+            self._sign_pending(signer)  # 3
+            tick = self._commit_heads(now_ns)  # 4
+            if tick is not None:
+                tick = self._sign(tick, signer)
+            return tick
+
+    async def run(self, stop: asyncio.Event | None = None) -> None:
+        """Append and tick until told to stop; then append what is there and tick once more."""
+        stop = stop or asyncio.Event()
+        due = time.monotonic()
+        while not stop.is_set():
+            moved = await self._guarded(self.step_sync)
+            if self._signer is not None and time.monotonic() >= due:
+                due = time.monotonic() + self._tick_seconds
+                await self._guarded(self.tick_sync)
+            if not moved:
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(stop.wait(), LIMITS.sequencer_idle_ms / 1000)
+        await self._guarded(self.drain_sync if self._signer is None else self.tick_sync)
+
+    async def _guarded(self, run: Callable[[], object]) -> bool:
+        """Run a step; a failure is kept for status and logged once, and the next step tries again."""
+        try:
+            moved = bool(await asyncio.to_thread(run))
+        except EvidenceError as error:
+            if self.failure is None or str(self.failure) != str(error):
+                _log.error(
+                    "ledger_not_appending", error=type(error).__name__, reason=str(error), fix=error.fix
+                )
+            self.failure = error
+            return False
+        except Exception as error:
+            # Custody errors come from outside this package; they mean "could not tell".
+            if self.failure is None:
+                _log.error("ledger_tick_failed", error=type(error).__name__)
+            self.failure = EvidenceError(f"{type(error).__name__} while appending or signing")
+            return False
+        self.failure = None
+        return moved
+
+    # -- ticks --------------------------------------------------------------------------------------------
+
+    def _check_signer(self, signer: Signer, now_ns: int) -> None:
+        announced = self._ledger.signing_key()
+        if announced is None:
+            self._ledger.announce_key(None, signer, now_ns)
+        elif verifier_of(signer) != announced:
+            raise SignerChanged(
+                "this signing key is not the one that the ledger announced",
+                fix="announce the change, signed by the old and the new key (Ledger.announce_key)",
+            )
+
+    def _commit_heads(self, now_ns: int) -> Tick | None:
+        if self._map is None:
+            self._map = self._ledger.read(_map_of_last_tick)
+        scope_map, self._map = self._map, None  # lost when the transaction fails: rebuilt from the database
+        tick = self._db.write_sync(lambda conn: append_tick(conn, scope_map, now_ns))
+        self._map = scope_map
+        return tick
+
+    def _sign_pending(self, signer: Signer) -> None:
+        last = self._ledger.read(lambda view: view.ticks(view.tick_count() - 1))
+        if last and last[0].note is None:
+            self._sign(last[0], signer)
+
+    def _sign(self, tick: Tick, signer: Signer) -> Tick:
+        self._compare_mirror()
+        note = sign_checkpoint(Checkpoint(self._ledger.origin(), tick.tick + 1, tick.root), signer)
+        self._db.write_sync(lambda conn: _keep_note(conn, tick.tick, note))
+        if self._mirror is not None:
+            self._mirror.publish(note)
+        return replace(tick, note=note)
+
+    # -- mirror -------------------------------------------------------------------------------------------
+
+    def _check_mirror_once(self) -> None:
+        if not self._mirror_checked:
+            self._compare_mirror()
+            self._mirror_checked = True
+
+    def _compare_mirror(self) -> None:
+        """Refuse when the published checkpoint is not a prefix of this database.
+
+        Its signature is not asked: a forged one could only stop us, and whoever writes there can do that.
+        """
+        note = None if self._mirror is None else self._mirror.read()
+        if note is None:
+            return
+        published = parse_checkpoint(parse_note(note)[0])
+        origin, size = self._ledger.read(lambda view: (view.origin(), view.tick_count()))
+        if published.origin != origin:
+            raise LedgerForked("the published checkpoint is of another log", fix=_FIX_RESTORE)
+        if published.size > size:
+            raise LedgerBehind(
+                f"tick {published.size - 1} was published, this database ends at {size - 1}", fix=_FIX_RESTORE
+            )
+        if self._ledger.read(lambda view: view.tick_root(published.size)) != published.root:
+            raise LedgerForked(
+                f"the published checkpoint of size {published.size} has another root", fix=_FIX_RESTORE
+            )
+
+
+def _append(
+    conn: Connection, batches: list[tuple[str, list[tuple[int, bytes]]]], waiting: list[Any]
+) -> dict[str, int]:
+    """Append batches of spools and outbox rows in one transaction; return the new high waters."""
+    highs = {spool_id: append_frames(conn, spool_id, frames) for spool_id, frames in batches}
+    by_source: dict[str, list[tuple[int, bytes]]] = {}
+    for _, source, seq, frame in waiting:
+        by_source.setdefault(source, []).append((seq, bytes(frame)))
+    for source, frames in by_source.items():
+        append_frames(conn, PREFIX + source, frames)
+    if waiting:
+        conn.exec_driver_sql(
+            driver_sql(conn, "DELETE FROM outbox_entry WHERE id = ?"), [(row[0],) for row in waiting]
+        )
+    return highs
+
+
+def _outbox(conn: Connection) -> list[Any]:
+    statement = driver_sql(conn, "SELECT id, source, source_seq, frame FROM outbox_entry ORDER BY id LIMIT ?")
+    return list(conn.exec_driver_sql(statement, (LIMITS.sequencer_batch,)))
+
+
+def _map_of_last_tick(view: LedgerView) -> ScopeMap:
+    scope_map = ScopeMap()
+    scope_map.update(view.heads_at(view.tick_count() - 1))
+    return scope_map
+
+
+def _keep_note(conn: Connection, tick: int, note: bytes) -> None:
+    conn.execute(_KEEP_NOTE, {"note": note, "tick": tick})
+
+
+_FIX_RESTORE = "the database is older than what was published, or another one runs: see `sluicegate restore`"
+_KEEP_NOTE = text("UPDATE ledger_tick SET note = :note WHERE tick = :tick")

@@ -1,0 +1,192 @@
+"""Segment files of a spool: framing, reading, and cutting a torn tail. Octets only, no threads.
+
+A frame is `SGF1`, length u32, CRC-32 u32, sequence u64, synced u64 (all big-endian), then the body; the
+checksum covers sequence, synced and body. `synced` is the number of frames that were durable when this one
+was written. That tells the two kinds of damage apart: an invalid frame that a later frame calls durable is
+corruption of something acknowledged, and nothing is cut; any other damage is the torn tail of a write
+that nobody was answered for.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from evidence.errors import SpoolCorrupt
+from evidence.limits import LIMITS
+
+MAGIC = b"SGF1"
+SUFFIX = ".spool"
+_HEAD = struct.Struct(">4sIIQQ")
+_COVERED = struct.Struct(">QQ")
+HEAD_OCTETS = _HEAD.size
+_STRETCH_OCTETS = 4 * 1024 * 1024  # octets read at once
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """One frame as read: its number, how much was durable before it, its body, where it ends."""
+
+    seq: int
+    synced: int
+    body: bytes
+    end: int
+
+
+def pack(seq: int, synced: int, body: bytes) -> bytes:
+    """Return the octets of a frame."""
+    checksum = zlib.crc32(body, zlib.crc32(_COVERED.pack(seq, synced)))
+    return _HEAD.pack(MAGIC, len(body), checksum, seq, synced) + body
+
+
+def unpack(data: bytes, offset: int) -> Frame | None:
+    """Return the frame at an offset, or None where there is no whole, intact one."""
+    if len(data) - offset < HEAD_OCTETS:
+        return None
+    magic, length, checksum, seq, synced = _HEAD.unpack_from(data, offset)
+    begin = offset + HEAD_OCTETS
+    if magic != MAGIC or length > LIMITS.record_bytes * 2 or begin + length > len(data):
+        return None
+    body = data[begin : begin + length]
+    if zlib.crc32(body, zlib.crc32(_COVERED.pack(seq, synced))) != checksum:
+        return None
+    return Frame(seq, synced, body, begin + length)
+
+
+def frames(data: bytes, first: int, offset: int = 0, *, bound: int | None = None) -> Iterator[Frame]:
+    """Yield intact frames numbered from `first` upward, until one is missing or `bound` is reached.
+
+    The next segment begins at `bound`: whatever stands behind it here is left over from a failed write.
+    """
+    while first != bound and (frame := unpack(data, offset)) is not None and frame.seq == first:
+        yield frame
+        first, offset = first + 1, frame.end
+
+
+def path_of(folder: Path, first: int) -> Path:
+    """Return the path of the segment that begins with this sequence number."""
+    return folder / f"{first:020d}{SUFFIX}"
+
+
+def segments(folder: Path) -> list[int]:
+    """Return the first sequence number of each segment, ascending."""
+    return sorted(int(path.stem) for path in folder.glob(f"*{SUFFIX}") if path.stem.isdigit())
+
+
+def recover(folder: Path) -> tuple[int, int]:
+    """Check all segments, cut the torn tail of the last one, and tell where writing goes on.
+
+    Args:
+        folder: The spool's folder.
+
+    Returns:
+        The next sequence number, and the octets kept in all segments.
+
+    Raises:
+        SpoolCorrupt: Something acknowledged is damaged or missing.
+    """
+    firsts, octets, following = segments(folder), 0, 0
+    for first, bound in zip(firsts, [*firsts[1:], None], strict=False):
+        path = path_of(folder, first)
+        data = path.read_bytes()
+        following, end = first, 0
+        for frame in frames(data, first, bound=bound):
+            following, end = frame.seq + 1, frame.end
+        if bound is not None and following != bound:
+            raise _corrupt(folder, following)
+        if end != len(data):
+            if _later_frame_claims(data, end, following):
+                raise _corrupt(folder, following)
+            _cut(path, end)
+        octets += end
+    return following, octets
+
+
+class Reader:
+    """Reads durable frames in order, going on where it ended."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._cursor = (-1, 0, 0)  # segment, offset in it, number of the frame there
+
+    def read(self, seq: int, durable: int, count: int) -> list[tuple[int, bytes]]:
+        """Return up to `count` frames from number `seq` on, all below number `durable`.
+
+        Raises:
+            SpoolCorrupt: A durable frame is missing.
+        """
+        result: list[tuple[int, bytes]] = []
+        while seq < durable and len(result) < count:
+            found = self._read_segment(seq, min(durable, seq + count - len(result)))
+            if not found:
+                raise _corrupt(self._folder, seq)
+            result += found
+            seq = result[-1][0] + 1
+        return result
+
+    def _read_segment(self, seq: int, until: int) -> list[tuple[int, bytes]]:
+        """Return frames [seq, until) as far as they stand in one stretch of one segment."""
+        firsts = segments(self._folder)
+        first = max((one for one in firsts if one <= seq), default=-1)
+        bound = min((one for one in firsts if one > seq), default=until)
+        segment, offset, at = self._cursor
+        if segment != first or at > seq:
+            offset, at = 0, first
+        found: list[tuple[int, bytes]] = []
+        for frame in self._stretch(first, offset, at, min(until, bound)):
+            self._cursor = (first, offset + frame.end, frame.seq + 1)
+            if frame.seq >= seq:
+                found.append((frame.seq, frame.body))
+        return found
+
+    def _stretch(self, first: int, offset: int, at: int, bound: int) -> Iterator[Frame]:
+        """Yield frames from an offset on; reads a few MiB, more only while no frame fits."""
+        size = _STRETCH_OCTETS
+        try:
+            with path_of(self._folder, first).open("rb") as file:
+                while True:
+                    file.seek(offset)
+                    data = file.read(size)
+                    if unpack(data, 0) is not None or len(data) < size:
+                        break
+                    size *= 2
+        except OSError:
+            raise _corrupt(self._folder, at) from None
+        yield from frames(data, at, bound=bound)
+
+
+def sync_folder(folder: Path) -> None:
+    """Make names in a folder durable."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _later_frame_claims(data: bytes, offset: int, seq: int) -> bool:
+    """Tell whether an intact frame behind the damage says that frame `seq` was durable."""
+    at = data.find(MAGIC, offset)
+    while at >= 0:
+        frame = unpack(data, at)
+        if frame is not None and frame.synced > seq:
+            return True
+        at = data.find(MAGIC, at + 1)
+    return False
+
+
+def _cut(path: Path, size: int) -> None:
+    with path.open("r+b") as file:
+        file.truncate(size)
+        os.fsync(file.fileno())
+
+
+def _corrupt(folder: Path, seq: int) -> SpoolCorrupt:
+    return SpoolCorrupt(
+        f"spool {folder.name}: acknowledged frame {seq} is damaged or missing",
+        fix="keep the folder as it is, restore the segment from a backup, or close the spool as lost",
+    )
