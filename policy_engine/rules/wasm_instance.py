@@ -35,6 +35,16 @@ _UNBOUNDED: Final = 1_000_000  # ticks: instantiation is not the input's doing
 _FORMAT_JSON: Final = 0
 _ARGUMENTS: Final = 7  # reserved, entrypoint, data, input, input length, heap, format
 
+# Three short calls of every evaluation, bound once: they keep the GIL (nothing in them waits) and give
+# plain integers. The evaluation itself goes through the binding's own call, which releases the GIL.
+_CONTEXT: Final = ctypes.POINTER(ffi.wasmtime_context_t)
+_MEMORY: Final = ctypes.POINTER(ffi.wasmtime_memory_t)
+_memory_address = ctypes.PYFUNCTYPE(ctypes.c_size_t, _CONTEXT, _MEMORY)(("wasmtime_memory_data", ffi.dll))
+_memory_size = ctypes.PYFUNCTYPE(ctypes.c_size_t, _CONTEXT, _MEMORY)(("wasmtime_memory_data_size", ffi.dll))
+_set_deadline = ctypes.PYFUNCTYPE(None, _CONTEXT, ctypes.c_uint64)(
+    ("wasmtime_context_set_epoch_deadline", ffi.dll)
+)
+
 
 class PolicyInstance:
     """A store, its memory and the prepared call. Not for two threads at once."""
@@ -60,7 +70,9 @@ class PolicyInstance:
         self._store = wasmtime.Store(engine)
         self._store.set_limits(memory_size=cap)
         self._store.set_epoch_deadline(_UNBOUNDED)
+        self._context = self._store._context()
         self._memory = wasmtime.Memory(self._store, _memory_type(module))
+        self._handle = ctypes.byref(self._memory._memory)
         self._exports = wasmtime.Instance(self._store, module, self._imports(module)).exports(self._store)
         self.builtins: dict[int, str] = {number: name for name, number in self._table("builtins").items()}
         number = 0 if entrypoint is None else self._table("entrypoints").get(entrypoint)
@@ -68,8 +80,14 @@ class PolicyInstance:
             raise EngineNoResult(f"the policy has no entrypoint {entrypoint}")
         self._entrypoint, self._data = number, self.put_json(b"{}")
         self._base = _aligned(self.call("opa_heap_ptr_get"))
-        self._eval = self._exports["opa_eval"]
+        function = self._exports["opa_eval"]
+        assert isinstance(function, wasmtime.Func)
+        self._eval = ctypes.byref(function._func)
+        self._trap = ctypes.POINTER(ffi.wasm_trap_t)()
         self._arguments = (ffi.wasmtime_val_raw_t * _ARGUMENTS)()
+        values = (0, self._entrypoint, self._data, self._base, 0, 0, _FORMAT_JSON)
+        for slot, value in zip(self._arguments, values, strict=True):
+            slot.i32 = value
 
     def evaluate(self, data: bytes, ticks: int, limit: int) -> bytes:
         """Evaluate the entrypoint once.
@@ -85,21 +103,20 @@ class PolicyInstance:
         Raises:
             EngineNoResult: By one of the three channels. Drop the instance.
         """
-        heap = _aligned(self._base + len(data))
-        self._reserve(heap)
-        ctypes.memmove(self._address() + self._base, data, len(data))
+        size, context = len(data), self._context
+        heap = _aligned(self._base + size)
+        if heap + _PAGE > _memory_size(context, self._handle):
+            self._grow(heap + _PAGE)
+        ctypes.memmove(_memory_address(context, self._handle) + self._base, data, size)
         arguments = self._arguments
-        # The result comes back in the first slot, so every slot is set each time.
-        values = (0, self._entrypoint, self._data, self._base, len(data), heap, _FORMAT_JSON)
-        for slot, value in zip(arguments, values, strict=True):
-            slot.i32 = value
-        self._store.set_epoch_deadline(ticks)
-        trap = ctypes.POINTER(ffi.wasm_trap_t)()
+        arguments[0].i32 = 0  # the result of the last evaluation came back here
+        arguments[4].i32, arguments[5].i32 = size, heap
+        _set_deadline(context, ticks)
         error = ffi.wasmtime_func_call_unchecked(
-            self._store._context(), self._eval._func, arguments, _ARGUMENTS, ctypes.byref(trap)
+            context, self._eval, arguments, _ARGUMENTS, ctypes.byref(self._trap)
         )
-        if trap or error:
-            self._raise(trap, error)
+        if self._trap or error:
+            self._raise(self._trap, error)
         return self._text(arguments[0].i32 & 0xFFFF_FFFF, limit)
 
     def _raise(self, trap: Any, error: Any) -> None:
@@ -120,26 +137,25 @@ class PolicyInstance:
             why = f"a builtin of the host failed: {type(kept).__name__}"
         raise EngineNoResult(why) from None
 
-    def _reserve(self, end: int) -> None:
+    def _grow(self, end: int) -> None:
         """Make memory reach beyond the input; the module grows it further itself."""
-        missing = end + _PAGE - self._memory.data_len(self._store)
-        if missing > 0:
-            try:
-                self._memory.grow(self._store, -(-missing // _PAGE))
-            except wasmtime.WasmtimeError:
-                raise EngineNoResult("the input does not fit into the engine's memory") from None
-
-    def _address(self) -> int:
-        """Where memory is now: growing may move it, so it is asked each time."""
-        return ctypes.addressof(self._memory.data_ptr(self._store).contents)
+        missing = end - _memory_size(self._context, self._handle)
+        try:
+            self._memory.grow(self._store, max(0, -(-missing // _PAGE)))
+        except wasmtime.WasmtimeError:
+            raise EngineNoResult("the input does not fit into the engine's memory") from None
 
     def _text(self, offset: int, limit: int) -> bytes:
-        """A zero-terminated string of the module, never read beyond its memory."""
-        room = self._memory.data_len(self._store) - offset
+        """A zero-terminated string of the module, never read beyond its memory.
+
+        Size and address are asked each time: growing may move the memory.
+        """
+        room = _memory_size(self._context, self._handle) - offset
+        start = _memory_address(self._context, self._handle) + offset
         for window in (min(_FIRST_READ, room), min(limit + 1, room)):
             if window <= 0:
                 break
-            raw = ctypes.string_at(self._address() + offset, window)
+            raw = ctypes.string_at(start, window)
             end = raw.find(b"\0")
             if end >= 0:
                 return raw[:end]
@@ -157,8 +173,7 @@ class PolicyInstance:
     def put_json(self, raw: bytes) -> int:
         """Parse JSON into a value of the module and return its address."""
         address = self.call("opa_malloc", len(raw))
-        self._reserve(address + len(raw))
-        ctypes.memmove(self._address() + address, raw, len(raw))
+        ctypes.memmove(_memory_address(self._context, self._handle) + address, raw, len(raw))
         return self.call("opa_json_parse", address, len(raw))
 
     def get_json(self, address: int) -> Any:

@@ -55,7 +55,7 @@ violations contains {
 	"params": gate_params(read, link),
 } if {
 	some [read, link] in crossings
-	unproved(link)
+	not clear_because(link)
 	not advisory
 }
 
@@ -79,7 +79,7 @@ violations contains {
 	"params": gate_params(read, link),
 } if {
 	some [read, link] in crossings
-	unproved(link)
+	not clear_because(link)
 	advisory
 }
 
@@ -138,12 +138,23 @@ violations contains {
 	not store.host in loopback
 }
 
-# Reads of granted data that leave a site, once per link.
+# Reads of granted data over links that are not proved encrypted now, once per link. Usually empty.
 crossings contains [read, link] if {
 	some read in input.context.reads
+	some link in read.links
+	not link in proved
 	read.from != read.to
 	lib.granted(read.kind, read.name)
-	some link in read.links
+}
+
+# Links whose encryption is required and proved by evidence that has not ended.
+proved contains link if {
+	some link, posture in input.context.links
+	posture.encryption == "required"
+	posture.state == "open"
+	posture.posture == "encrypted"
+	posture.reason != "never_keyed"
+	fresh(posture)
 }
 
 # Why a link is not an encrypted one at all; undefined when it is.
@@ -157,21 +168,7 @@ clear_because(link) := "not_declared" if {
 	input.context.links[link].reason == "never_keyed"
 }
 
-# A helper, because `not is_object(<undefined>)` is undefined and not true: the compiler takes the reference
-# out of the negation. Only a name or a call on names may stand behind `not`.
 declared(link) if is_object(input.context.links[link])
-
-unproved(link) if {
-	not clear_because(link)
-	not proved(link)
-}
-
-proved(link) if {
-	posture := input.context.links[link]
-	posture.state == "open"
-	posture.posture == "encrypted"
-	fresh(posture)
-}
 
 # Numbers, not texts: "99" is not later than "100".
 fresh(posture) if to_number(input.now) < to_number(posture.fresh_until_ns)

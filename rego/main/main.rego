@@ -1,6 +1,10 @@
 # The one entrypoint. It is a complete rule: either everything that the packs rely on is there and of
 # the right type, and the answer carries the policy's digest and echoes the input's, or it is undefined,
 # which every engine turns into a denial. A pack may therefore read the checked fields without care.
+#
+# For all other fields: `not f(x.y)` and `not x.y in z` are undefined, not true, when x.y is undefined (the
+# compiler takes the reference out of the negation), and a rule that hangs on it falls silent. So behind a
+# `not` stands a named helper whose arguments are variables or checked fields.
 package sluicegate.main
 
 import data.sluicegate.build

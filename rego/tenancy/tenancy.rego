@@ -106,6 +106,8 @@ violations contains {
 	jurisdictions := object.get(input.context, ["tenant", "jurisdictions"], [])
 	some landing in input.context.landing
 	some site in landing.sites
+	not seated(site, jurisdictions)
 	jurisdiction := lib.jurisdiction(site)
-	not jurisdiction in jurisdictions
 }
+
+seated(site, jurisdictions) if input.context.sites[site].jurisdiction in jurisdictions
