@@ -15,7 +15,8 @@ class Limits:
     resource_total_bytes: int = 64 * 1_048_576  # bytes of all files together
     yaml_depth: int = 32  # levels of nesting in one document
     yaml_nodes: int = 200_000  # nodes in one document
-    problems_reported: int = 1_000  # problems collected before the loader stops
+    problems_reported: int = 1_000  # problems shown of one set
+    agent_poll_seconds: int = 25  # seconds that an agent's poll may wait for work (rotation.md section 4)
 
     # Objects given on the command line
     object_file_bytes: int = 16 * 1_048_576  # bytes of one file of Kubernetes manifests
