@@ -56,7 +56,12 @@ class FakeServices:
         return {"cluster": cluster, "allowed": True, "kind": request["kind"]["kind"]}
 
     async def records(self, reach: Reach, **query: Any) -> dict[str, Any]:
-        return {"records": [], "next": None, "sensitive": query["sensitive"], "tenants": sorted(reach.tenants)}
+        return {
+            "records": [],
+            "next": None,
+            "sensitive": query["sensitive"],
+            "tenants": sorted(reach.tenants),
+        }
 
     async def scopes(self, reach: Reach) -> list[dict[str, Any]]:
         return [{"name": name} for name in ("acme", "estate", "globex") if reach.covers_scope(name)]
@@ -113,7 +118,11 @@ def test_probes_and_the_description_are_the_only_anonymous_routes(app: FastAPI, 
     anonymous = set()
     for path, methods in client.get("/openapi.json").json()["paths"].items():
         for method in methods:
-            url = path.replace("{name}", "cw-gcp-1").replace("{token_id}", "0" * 16).replace("{grant_id}", "0" * 16)
+            url = (
+                path.replace("{name}", "cw-gcp-1")
+                .replace("{token_id}", "0" * 16)
+                .replace("{grant_id}", "0" * 16)
+            )
             status = client.request(method, url, json={} if method == "post" else None).status_code
             if status not in (401, 422) or (method == "get" and status == 422):
                 anonymous.add((method, path))
@@ -186,7 +195,9 @@ def test_a_token_is_shown_once_stored_hashed_expires_and_is_revoked(
     issued = client.post("/v1/tokens", json={"sub": "bob", "days": 1}, headers=admin).json()
     text = issued["token"]
     assert text not in client.get("/v1/tokens", headers=admin).text
-    rows = database.read_sync(lambda c: [bytes(r[0]) for r in c.exec_driver_sql("SELECT digest FROM api_token")])
+    rows = database.read_sync(
+        lambda c: [bytes(r[0]) for r in c.exec_driver_sql("SELECT digest FROM api_token")]
+    )
     assert hashlib.sha256(text.encode()).digest() in rows
     raw = Path(database.url.removeprefix("sqlite:///"))
     stored = b"".join(path.read_bytes() for path in raw.parent.glob(raw.name + "*"))

@@ -1,0 +1,109 @@
+"""Who may ask: a credential is bound to exactly one Cluster."""
+
+import datetime as dt
+import hashlib
+import secrets
+import ssl
+
+import pytest
+import trustme
+
+from policy_engine.admission.identities import ClusterIdentity, Identities
+from policy_engine.errors import Forbidden, IdentityConfigError, Unauthenticated
+
+NOW = dt.datetime.now(dt.UTC)
+NOW_NS = int(NOW.timestamp() * 1e9)
+US, EU = trustme.CA(), trustme.CA()
+US_TOKEN, EU_TOKEN = secrets.token_hex(32), secrets.token_urlsafe(32)
+
+
+def identity(
+    cluster: str, ca: trustme.CA, *tokens: str, names: frozenset[str] = frozenset()
+) -> ClusterIdentity:
+    hashes = frozenset(hashlib.sha256(token.encode()).digest() for token in tokens)
+    return ClusterIdentity(cluster, (ca.cert_pem.bytes(),), names, hashes)
+
+
+TABLE = Identities([identity("train-us", US, US_TOKEN), identity("train-eu", EU, EU_TOKEN)])
+
+
+def der(ca: trustme.CA, name: str = "apiserver", **options: dt.datetime) -> bytes:
+    leaf = ca.issue_cert(common_name=name, **options)
+    return ssl.PEM_cert_to_DER_cert(leaf.cert_chain_pems[0].bytes().decode())
+
+
+def test_a_client_certificate_stands_for_the_cluster_of_its_authority() -> None:
+    cert = der(US)
+    caller = TABLE.authenticate("train-us", None, cert, NOW_NS)
+    assert (caller.cluster, caller.how) == ("train-us", "client_certificate")
+    assert caller.credential == hashlib.sha256(cert).hexdigest()
+
+
+def test_a_path_token_stands_for_its_cluster_and_is_recorded_by_its_digest_only() -> None:
+    caller = TABLE.authenticate("train-eu", EU_TOKEN, None, NOW_NS)
+    assert (caller.cluster, caller.how) == ("train-eu", "path_token")
+    assert EU_TOKEN not in repr(caller)
+    assert EU_TOKEN not in str(caller.record)
+
+
+@pytest.mark.parametrize(
+    "token", [None, "", "short", "0" * 64, US_TOKEN[:-1], US_TOKEN + "=", US_TOKEN + "\n"]
+)
+def test_no_credential_or_an_unknown_one_is_unauthenticated(token: str | None) -> None:
+    with pytest.raises(Unauthenticated):
+        TABLE.authenticate("train-us", token, None, NOW_NS)
+
+
+def test_another_clusters_credential_is_forbidden() -> None:
+    for token, cert in ((EU_TOKEN, None), (None, der(EU)), (US_TOKEN, der(EU))):
+        with pytest.raises(Forbidden) as info:
+            TABLE.authenticate("train-us", token, cert, NOW_NS)
+        assert info.value.reason == "other_cluster"
+        assert "train-eu" not in str(info.value)
+
+
+def test_a_certificate_of_the_same_name_under_another_authority_is_not_believed() -> None:
+    with pytest.raises(Unauthenticated):
+        TABLE.authenticate("train-us", None, der(trustme.CA()), NOW_NS)
+    with pytest.raises(Unauthenticated):
+        TABLE.authenticate("train-us", None, b"\x30\x03\x02\x01\x00", NOW_NS)
+
+
+def test_an_expired_certificate_ends_on_open_connections_too() -> None:
+    cert = der(US, not_after=NOW + dt.timedelta(minutes=1))
+    TABLE.authenticate("train-us", None, cert, NOW_NS)
+    with pytest.raises(Unauthenticated) as info:
+        TABLE.authenticate("train-us", None, cert, NOW_NS + 120 * 10**9)
+    assert info.value.reason == "expired_certificate"
+
+
+def test_accepted_names_narrow_an_authority() -> None:
+    table = Identities([identity("train-us", US, names=frozenset({"kube-apiserver"}))])
+    table.authenticate("train-us", None, der(US, "kube-apiserver"), NOW_NS)
+    with pytest.raises(Unauthenticated):
+        table.authenticate("train-us", None, der(US, "kubelet"), NOW_NS)
+
+
+def test_two_clusters_with_one_authority_or_one_token_cannot_be_told_apart() -> None:
+    with pytest.raises(IdentityConfigError):
+        Identities([identity("a", US), identity("b", US)])
+    with pytest.raises(IdentityConfigError):
+        Identities([identity("a", US, US_TOKEN), identity("b", EU, US_TOKEN)])
+    with pytest.raises(IdentityConfigError):
+        Identities([ClusterIdentity("a", (b"no certificate",))])
+    with pytest.raises(IdentityConfigError):
+        Identities([ClusterIdentity("a", token_hashes=frozenset({b"short"}))])
+
+
+def test_the_listener_asks_for_certificates_of_every_registered_authority() -> None:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_verify_locations(cadata=TABLE.client_ca_pem())
+    assert context.cert_store_stats()["x509_ca"] == 2
+    assert Identities().client_ca_pem() == ""
+
+
+def test_an_intermediate_may_be_registered_beside_its_root() -> None:
+    child = US.create_child_ca()
+    both = (US.cert_pem.bytes() + child.cert_pem.bytes(),)
+    table = Identities([ClusterIdentity("train-us", both)])
+    assert table.authenticate("train-us", None, der(child), NOW_NS).cluster == "train-us"
