@@ -111,16 +111,17 @@ def build(rego: Path, version: int) -> Built:
         rules = _metadata(stage)
         _test(rego, stage, rules, digest)
         wasm = _compile(stage, bounds)
+    about = {
+        "opa": opa.VERSION,
+        "policy_digest": digest,
+        "rules": {rule: meta.as_dict() for rule, meta in sorted(rules.items())},
+        "version": version,
+    }
     manifest = {
         "revision": str(version),
         "roots": ["sluicegate"],
         "rego_version": 1,
-        "metadata": {
-            "opa": opa.VERSION,
-            "policy_digest": digest,
-            "rules": {rule: meta.as_dict() for rule, meta in sorted(rules.items())},
-            "version": version,
-        },
+        "metadata": about,
     }
     container = archive.pack(
         {
@@ -131,7 +132,7 @@ def build(rego: Path, version: int) -> Built:
             ".manifest": _pretty(manifest),
         }
     )
-    return Built(container, {"bundle_digest": hashlib.sha256(container).hexdigest(), **manifest["metadata"]})
+    return Built(container, {"bundle_digest": hashlib.sha256(container).hexdigest(), **about})
 
 
 def read_sources(rego: Path) -> dict[str, bytes]:

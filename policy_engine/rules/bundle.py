@@ -2,7 +2,8 @@
 
 The container (``archive``) holds::
 
-    .manifest           {"revision", "roots", "rego_version", "metadata": {policy_digest, version, opa, rules}}
+    .manifest           {"revision", "roots", "rego_version",
+                         "metadata": {policy_digest, version, opa, rules}}
     policy.wasm         what the embedded engine runs
     capabilities.json   what the policy was allowed to use
     <pack>/*.rego       the sources, for a real OPA server and for people

@@ -45,7 +45,8 @@ class WasmEngine:
             host: Builtins that the host supplies; none on the admission path.
 
         Raises:
-            EngineNoResult: The module cannot be compiled, asks for a missing builtin, or lacks the entrypoint.
+            EngineNoResult: The module cannot be compiled, asks for a missing builtin, or lacks the
+                entrypoint.
         """
         self.policy_digest = bundle.policy_digest
         self._limits = limits

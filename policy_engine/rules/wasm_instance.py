@@ -17,7 +17,7 @@ from __future__ import annotations
 import ctypes
 import weakref
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 import orjson
 import wasmtime
@@ -83,7 +83,7 @@ class PolicyInstance:
         function = self._exports["opa_eval"]
         assert isinstance(function, wasmtime.Func)
         self._eval = ctypes.byref(function._func)
-        self._trap = ctypes.POINTER(ffi.wasm_trap_t)()
+        self._trap: Any = ctypes.POINTER(ffi.wasm_trap_t)()
         self._arguments = (ffi.wasmtime_val_raw_t * _ARGUMENTS)()
         values = (0, self._entrypoint, self._data, self._base, 0, 0, _FORMAT_JSON)
         for slot, value in zip(self._arguments, values, strict=True):
@@ -112,7 +112,7 @@ class PolicyInstance:
         arguments[0].i32 = 0  # the result of the last evaluation came back here
         arguments[4].i32, arguments[5].i32 = size, heap
         _set_deadline(context, ticks)
-        error = ffi.wasmtime_func_call_unchecked(
+        error: Any = ffi.wasmtime_func_call_unchecked(
             context, self._eval, arguments, _ARGUMENTS, ctypes.byref(self._trap)
         )
         if self._trap or error:
@@ -191,13 +191,17 @@ class PolicyInstance:
         until the store is freed, and a strong reference from there would keep the store for ever.
         """
         return [
-            self._memory
-            if item.name == "memory"
-            else wasmtime.Func(self._store, item.type, _host_function(weakref.ref(self), str(item.name)))
+            wasmtime.Func(self._store, item.type, _host_function(weakref.ref(self), str(item.name)))
+            if isinstance(item.type, wasmtime.FuncType)
+            else self._memory
             for item in module.imports
         ]
 
-    def host_call(self, number: int, addresses: tuple[int, ...]) -> int:
+    def abort(self) -> NoReturn:
+        """The module gave up: at the memory cap, or on a state that it does not expect."""
+        raise EngineNoResult("the policy aborted, at the memory cap or by itself")
+
+    def host_call(self, number: int, _context: int, *addresses: int) -> int:
         """Run a builtin of the host; any failure aborts the evaluation, it is never "undefined"."""
         name = self.builtins[number]
         result = self._host[name](*(self.get_json(address) for address in addresses))
@@ -209,9 +213,7 @@ def _host_function(owner: weakref.ref[PolicyInstance], name: str) -> Callable[..
         instance = owner()
         assert instance is not None
         try:
-            if name == "opa_abort":
-                raise EngineNoResult("the policy aborted, at the memory cap or by itself")
-            return instance.host_call(arguments[0], arguments[2:])
+            return instance.abort() if name == "opa_abort" else instance.host_call(*arguments)
         except BaseException as error:
             instance.failure = instance.failure or error
             raise
