@@ -17,27 +17,62 @@ class StaticLookup:
 
     Args:
         objects: manifests; other kinds are ignored.
+        namespace: where an object without a namespace is taken to be.
     """
 
-    def __init__(self, objects: Iterable[Mapping[str, Any]] = ()) -> None:
-        raise NotImplementedError
+    def __init__(self, objects: Iterable[Mapping[str, Any]] = (), *, namespace: str = "default") -> None:
+        self._objects: dict[tuple[str, str, str], Mapping[str, Any]] = {}
+        for obj in objects:
+            metadata = _map(obj.get("metadata"))
+            kind, name = obj.get("kind"), metadata.get("name")
+            if not isinstance(kind, str) or not isinstance(name, str):
+                continue
+            where = "" if kind in _CLUSTER_WIDE else metadata.get("namespace") or namespace
+            self._objects[kind, str(where), name] = obj
 
     def node_labels(self, name: str) -> Mapping[str, str] | None:
         """Labels of a Node."""
-        raise NotImplementedError
-
-    def claim(self, namespace: str, name: str) -> Claim | None:
-        """A claim, followed to its volume."""
-        raise NotImplementedError
-
-    def pod(self, namespace: str, name: str) -> Mapping[str, Any] | None:
-        """The Pod object."""
-        raise NotImplementedError
-
-    def training_runtime(self, kind: str, namespace: str, name: str) -> Mapping[str, Any] | None:
-        """A runtime object."""
-        raise NotImplementedError
+        return self._labels("Node", name)
 
     def namespace_labels(self, name: str) -> Mapping[str, str] | None:
         """Labels of a Namespace."""
-        raise NotImplementedError
+        return self._labels("Namespace", name)
+
+    def pod(self, namespace: str, name: str) -> Mapping[str, Any] | None:
+        """The Pod object."""
+        return self._objects.get(("Pod", namespace, name))
+
+    def training_runtime(self, kind: str, namespace: str, name: str) -> Mapping[str, Any] | None:
+        """A runtime object."""
+        where = "" if kind in _CLUSTER_WIDE else namespace
+        return self._objects.get((kind, where, name))
+
+    def claim(self, namespace: str, name: str) -> Claim | None:
+        """A claim, followed to its volume where that is known."""
+        claim = self._objects.get(("PersistentVolumeClaim", namespace, name))
+        if claim is None:
+            return None
+        volume_name = _map(claim.get("spec")).get("volumeName")
+        volume = self._objects.get(("PersistentVolume", "", volume_name)) if volume_name else None
+        csi = _map(_map(_map(volume).get("spec")).get("csi"))
+        driver = csi.get("driver")
+        return Claim(
+            annotations=_strings(_map(claim.get("metadata")).get("annotations")),
+            driver=driver if isinstance(driver, str) else "",
+            attributes=_strings(csi.get("volumeAttributes")),
+        )
+
+    def _labels(self, kind: str, name: str) -> Mapping[str, str] | None:
+        obj = self._objects.get((kind, "", name))
+        return None if obj is None else _strings(_map(obj.get("metadata")).get("labels"))
+
+
+_CLUSTER_WIDE = frozenset({"Node", "Namespace", "PersistentVolume", "ClusterTrainingRuntime"})
+
+
+def _map(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _strings(value: Any) -> dict[str, str]:
+    return {k: v for k, v in _map(value).items() if isinstance(v, str)}
