@@ -224,7 +224,8 @@ class Ack:
     """What an agent did about one operation. Repeats of an op_id carry the same stored ack.
 
     Attributes:
-        error: None, or {"code", "detail"}; codes are those of `keymgmt.agents.refusals`.
+        error: None, or {"code", "detail"}. Codes of the fence are stale_token, stale_seq and expired, with
+            {"last": token or place held} as result; others name the check or the errno that said no.
         boot_id: of the machine the agent runs on.
     """
 

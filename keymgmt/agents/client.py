@@ -32,6 +32,10 @@ class Refused(SaidNo):
         self.status = status
 
 
+class Interrupted(ControlUnavailable):
+    """Another thread broke the request, because there is news to send."""
+
+
 class Connection:
     """One kept HTTPS connection; reconnects when it broke or the identity was renewed.
 
@@ -45,6 +49,7 @@ class Connection:
         self._lock = threading.Lock()
         self._http: http.client.HTTPSConnection | None = None
         self._serial: int | None = None
+        self._broken = False
 
     def post(self, path: str, doc: Mapping[str, Any], headers: Mapping[str, str] | None = None) -> bytes:
         """Send a JSON object and return the answer's octets.
@@ -65,6 +70,9 @@ class Connection:
             status, answer = self._once(method, path, body, sent)
         except (OSError, http.client.HTTPException) as lost:
             self.close()
+            if self._broken:
+                self._broken = False
+                raise Interrupted("interrupted") from None
             # A kept connection that the server has closed in the meantime is tried once more.
             if not kept or isinstance(lost, TimeoutError):
                 raise self._away(lost) from None
@@ -73,6 +81,7 @@ class Connection:
             except (OSError, http.client.HTTPException) as again:
                 self.close()
                 raise self._away(again) from None
+        self._broken = False
         if status >= 400:
             raise Refused(status, f"{self._server.host}:{self._server.port} answered {status} to {path}")
         return answer
@@ -82,6 +91,7 @@ class Connection:
         with self._lock:
             sock = self._http.sock if self._http is not None else None
         if sock is not None:
+            self._broken = True
             try:
                 sock.shutdown(socket.SHUT_RDWR)
             except OSError:

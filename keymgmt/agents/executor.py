@@ -1,8 +1,8 @@
 """Carries out one operation at one end: what is checked before hardware is touched, and in which order.
 
-Key material exists here only inside `install`: unwrapped, derived, handed to the driver, forgotten. The nonces
-that `prepare` gives out live in memory, so that no wrap of an earlier life of this agent, and no wrap of
-another rotation, can be installed (rotation.md 1.3).
+Key material exists here only inside `install`: unwrapped, derived, handed to the driver, forgotten. The
+nonces that `prepare` gives out live in memory, so that no wrap of an earlier life of this agent, and no wrap
+of another rotation, can be installed (rotation.md 1.3).
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ class Executor:
             return self._ack(op, AckStatus.DONE, self._do[op.kind](op))
         except (OperationRefused, DriverRefused) as no:
             return self._ack(op, AckStatus.REFUSED, {}, no.code, str(no))
-        except _HalfDone as half:
+        except _HalfDoneError as half:
             return self._ack(op, AckStatus.FAILED, {}, half.code, str(half))
         except (SaidNo, CouldNotTell) as error:
             code = next((code for kind, code in CODES.items() if isinstance(error, kind)), "refused")
@@ -173,7 +173,7 @@ class Executor:
         return self._to_hardware(prepared, pair.tx, pair.rx)
 
     def _own_ad(self, rotation: str, prepared: Prepared, offered: Mapping[str, Any]) -> dict[str, Any]:
-        """Build the associated data from what this end knows; only the peer's nonce is taken from the offer."""
+        """Build the associated data from what this end knows; only the peer's nonce comes from the offer."""
         scis = [self._config.sci, self._config.peer_sci]
         nonces = [prepared.nonce, offered["nonce_b" if self._config.endpoint == "a" else "nonce_a"]]
         if self._config.endpoint == "b":
@@ -200,7 +200,7 @@ class Executor:
             rx_check = self._driver.install_rx(_sa(prepared, rx, self._config.peer_sci))
             tx_check = self._driver.install_tx(_sa(prepared, tx, self._config.sci))
         except DriverRefused as no:
-            raise _HalfDone(no.code, str(no)) from None
+            raise _HalfDoneError(no.code, str(no)) from None
         return {
             "key_ids": {"tx": tx.key_id, "rx": rx.key_id},
             "checks": {"tx": tx_check, "rx": rx_check},
@@ -264,7 +264,7 @@ class Executor:
         return {"seen": len(nonces), "nonces": list(nonces), "counters": self._counters()}
 
 
-class _HalfDone(KeymgmtError):
+class _HalfDoneError(KeymgmtError):
     """Hardware refused after a key id was burnt: something may be installed."""
 
     def __init__(self, code: str, message: str) -> None:

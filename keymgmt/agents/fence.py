@@ -1,9 +1,9 @@
 """Which operations an agent may carry out, and what it remembers of them (rotation.md section 4).
 
-Per link: (token, holder, op_seq), durable before the act. Refused are a lower token, an equal token of another
-holder, an op_seq not above the last, and an operation older than its time to act, counted from the poll whose
-nonce it quotes. A repeat of an op_id is answered with the stored result; one that was begun and never finished
-(the agent died in between) is answered `failed: interrupted`, so that the conductor reads before it goes on.
+Per link: (token, holder, op_seq), durable before the act. Refused are a lower token, an equal token of
+another holder, an op_seq not above the last, and an operation older than its time to act, counted from the
+poll whose nonce it quotes. A repeat of an op_id is answered with the stored result; one that was begun and
+never finished (the agent died in between) is answered `failed: interrupted`: the conductor reads first.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Fenced(OperationRefused):
     """Refused by the fence.
 
     Attributes:
-        known: what the agent holds: {"token", "op_seq"}; the acknowledgement's result carries it.
+        known: {"last": the token or place that the agent holds}; the acknowledgement's result.
     """
 
     def __init__(self, code: str, message: str, known: Mapping[str, Any]) -> None:
@@ -70,30 +70,36 @@ class Fence:
         """Let an operation pass, durably, or return the answer to a repeat.
 
         Raises:
-            Fenced: stale_token, foreign_holder, stale_sequence, wrong_link, unknown_poll or too_late.
+            Fenced: stale_token, stale_seq, expired or wrong_link.
         """
         if op.link != self._link:
-            raise self._no("wrong_link", "this agent keeps another link")
+            raise Fenced("wrong_link", "this agent keeps another link", {})
         if op.token < self.token:
-            raise self._no("stale_token", "a conductor with a higher token has been here")
+            raise self._stale("a conductor with a higher token has been here")
         if op.token == self.token and op.holder != self.holder:
-            raise self._no("foreign_holder", "another conductor holds this token")
+            raise self._stale("another conductor holds this token")
         stored = self._acks.get(op.op_id)
         if stored is not None:
-            return Ack.from_json(stored)
+            return self._repeat(op, stored)
         if op.op_id == self._begun:
             error = {"code": "interrupted", "detail": "the agent ended while it acted: read its state"}
             return self.finish(Ack(op.op_id, op.op_seq, op.token, AckStatus.FAILED, boot_id, error=error))
         if op.op_seq <= self.op_seq:
-            raise self._no("stale_sequence", "an operation of this or a later place was seen")
+            known = {"last": self.op_seq}
+            raise Fenced("stale_seq", "an operation of this or a later place was seen", known)
         age = polls.age_ns(op.poll_nonce, now_ns)
-        if age is None:
-            raise self._no("unknown_poll", "it quotes no recent poll of this agent")
-        if age > op.time_to_act_ms * 1_000_000:
-            raise self._no("too_late", "its time to act has passed")
+        if age is None or age > op.time_to_act_ms * 1_000_000:
+            why = "it quotes no recent poll of this agent" if age is None else "its time to act has passed"
+            raise Fenced("expired", why, {"last": self.op_seq})
         self.token, self.holder, self.op_seq, self._begun = op.token, op.holder, op.op_seq, op.op_id
         self._save()
         return None
+
+    def _repeat(self, op: Operation, stored: Mapping[str, Any]) -> Ack:
+        if op.token > self.token:
+            self.token, self.holder = op.token, op.holder
+            self._save()
+        return Ack.from_json(stored)
 
     def finish(self, ack: Ack) -> Ack:
         """Store an answer durably, for repeats, and return it."""
@@ -105,8 +111,8 @@ class Fence:
         self._save()
         return ack
 
-    def _no(self, code: str, message: str) -> Fenced:
-        return Fenced(code, message, {"token": self.token, "op_seq": self.op_seq})
+    def _stale(self, message: str) -> Fenced:
+        return Fenced("stale_token", message, {"last": self.token})
 
     def _save(self) -> None:
         doc = {"token": self.token, "holder": self.holder, "op_seq": self.op_seq, "begun": self._begun}

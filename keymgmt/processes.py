@@ -1,0 +1,121 @@
+"""Long-lived processes and how to know them again: a record with pid, start time, boot id and nonce.
+
+A record's file stays locked (flock) by the process that it names for as long as that lives. So a survivor is
+recognised only when the lock is held *and* pid, start time and boot fit: a reused pid never passes.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import secrets
+import select
+import signal
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Self
+
+from keymgmt.errors import SaidNo
+
+
+class AlreadyRunning(SaidNo):
+    """The process that a record names still lives."""
+
+
+@dataclass(frozen=True, slots=True)
+class Spawned:
+    """One process.
+
+    Attributes:
+        start_time: field 22 of /proc/<pid>/stat, clock ticks since boot.
+        nonce: random, new for each start.
+    """
+
+    role: str
+    name: str
+    pid: int
+    start_time: int
+    boot_id: str
+    nonce: str
+
+    @classmethod
+    def of_self(cls, role: str, name: str) -> Self:
+        """Describe the calling process."""
+        pid = os.getpid()
+        return cls(role, name, pid, start_time(pid) or 0, _boot_id(), secrets.token_hex(16))
+
+    def alive(self) -> bool:
+        """Whether this very process still lives and is no zombie."""
+        return self.boot_id == _boot_id() and start_time(self.pid) == self.start_time
+
+
+def hold(record: Path, me: Spawned) -> int:
+    """Lock a record for the life of this process and write it; return the descriptor to keep open.
+
+    Raises:
+        AlreadyRunning: another process holds it.
+    """
+    record.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    descriptor = os.open(record, os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(descriptor)
+        raise AlreadyRunning(f"{me.role} {me.name} already runs", fix="adopt or end it first") from None
+    os.ftruncate(descriptor, 0)
+    os.pwrite(descriptor, json.dumps(asdict(me)).encode(), 0)
+    os.fsync(descriptor)
+    return descriptor
+
+
+def survivor(record: Path) -> Spawned | None:
+    """Return the living process that a record names, None when it is gone."""
+    try:
+        descriptor = os.open(record, os.O_RDONLY)
+    except FileNotFoundError:
+        return None
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            found = Spawned(**json.loads(os.pread(descriptor, 65_536, 0)))
+            return found if found.alive() else None
+    except (ValueError, TypeError):
+        return None
+    finally:
+        os.close(descriptor)
+    return None
+
+
+def end(process: Spawned, grace_s: float = 3.0) -> None:
+    """End a process: SIGTERM, then SIGKILL. Signals by pidfd, so that a reused pid is never hit."""
+    try:
+        pidfd = os.pidfd_open(process.pid)
+    except ProcessLookupError:
+        return
+    try:
+        if not process.alive():
+            return
+        for number in (signal.SIGTERM, signal.SIGKILL):
+            signal.pidfd_send_signal(pidfd, number)
+            if select.select([pidfd], [], [], grace_s)[0]:
+                return
+    except ProcessLookupError:
+        return
+    finally:
+        os.close(pidfd)
+
+
+def start_time(pid: int) -> int | None:
+    """Return the start time of a process, None when there is none or only a zombie."""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    fields = text.rpartition(")")[2].split()
+    return None if fields[0] == "Z" else int(fields[19])
+
+
+def _boot_id() -> str:
+    return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
