@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Self
 
-from keymgmt.operations import Check, decode_counters, encode_counters, is_count, is_map, is_str, is_u64, take
+from keymgmt.operations import decode_counters, encode_counters, is_map, is_str, take
 from keymgmt.samples import Sample, SampleSigner, sign_sample, verify_sample
 
 CLEAR_SENT: Final = ("secy.OutPktsUntagged", "txsc.OutPktsProtected", "guard.OutDropped")
@@ -86,53 +86,6 @@ class Violation:
         """Read what `to_json` wrote. Raises MessageRefused."""
         got = take(doc, {"code": is_str, "detail": is_str, "counters": is_map}, "violation")
         return cls(got["code"], got["detail"], decode_counters(got["counters"]))
-
-
-@dataclass(frozen=True, slots=True)
-class ViolationReport:
-    """A confirmed violation as an agent reports it in its poll, until the poll was answered.
-
-    Attributes:
-        generation: counts confirmed violations of this end, monotone over restarts.
-        secy_id: the SecY lifetime it was measured in.
-        mono_ns: CLOCK_BOOTTIME of the confirmation.
-    """
-
-    link: str
-    endpoint: str
-    generation: int
-    secy_id: str
-    mono_ns: int
-    wall_ns: int
-    violation: Violation
-
-    def to_json(self) -> dict[str, Any]:
-        """Return a flat object: these fields and those of the violation."""
-        doc: dict[str, Any] = {
-            name: getattr(self, name) for name in ("link", "endpoint", "generation", "secy_id")
-        }
-        return doc | {"mono_ns": str(self.mono_ns), "wall_ns": str(self.wall_ns)} | self.violation.to_json()
-
-    @classmethod
-    def from_json(cls, doc: Any) -> Self:
-        """Read what `to_json` wrote. Raises MessageRefused."""
-        got = take(doc, _REPORT, "violation report")
-        found = Violation(got["code"], got["detail"], decode_counters(got["counters"]))
-        ends = (got["link"], got["endpoint"], got["generation"], got["secy_id"])
-        return cls(*ends, int(got["mono_ns"]), int(got["wall_ns"]), found)
-
-
-_REPORT: Final[Mapping[str, Check]] = {
-    "link": is_str,
-    "endpoint": is_str,
-    "generation": is_count,
-    "secy_id": is_str,
-    "mono_ns": is_u64,
-    "wall_ns": is_u64,
-    "code": is_str,
-    "detail": is_str,
-    "counters": is_map,
-}
 
 
 def delta(before: Mapping[str, int], after: Mapping[str, int], name: str) -> int:
@@ -266,7 +219,6 @@ __all__ = [
     "Totals",
     "Verdict",
     "Violation",
-    "ViolationReport",
     "delta",
     "evaluate",
     "local_violation",

@@ -32,7 +32,7 @@ from keymgmt.agents.identity import Candidate, Identity
 from keymgmt.agents.keeper import Keeper, keyed
 from keymgmt.agents.state import Burnt, SampleNumbers, StateFolder, boot_id
 from keymgmt.agents.vault import Vault
-from keymgmt.counters import Sample, Violation, ViolationReport, sign_sample
+from keymgmt.counters import Sample, Violation, sign_sample
 from keymgmt.drivers import Reading, SakDriver
 from keymgmt.drivers.software import SoftwareDriver
 from keymgmt.drivers.software_ports import boottime_ns
@@ -56,13 +56,7 @@ class Agent:
         self.vault = Vault(config.openbao, config.bao, lambda: self.identity)
         self.burnt = Burnt(self.state)
         self.polls = Polls()
-        self.keeper = Keeper(
-            self.state,
-            link=config.link,
-            endpoint=config.endpoint,
-            boot_id=self.boot_id,
-            clean_ms=config.timers.clean_ms,
-        )
+        self.keeper = Keeper(self.state, boot_id=self.boot_id, clean_ms=config.timers.clean_ms)
         self.executor = Executor(
             config,
             self.driver,
@@ -77,7 +71,7 @@ class Agent:
         self._stop, self._pull_now = threading.Event(), threading.Event()
         self._opening = threading.Lock()
         self._latest: Sample | None = None
-        self._reports: deque[ViolationReport] = deque(maxlen=REPORTS_KEPT)
+        self._reports: deque[Violation] = deque(maxlen=REPORTS_KEPT)
         self._acks: list[Ack] = []
         timers = config.timers
         self._poll_connection = self._connection(timers.poll_timeout_ms)
@@ -157,7 +151,7 @@ class Agent:
             )
         return len(operations)
 
-    def _delivered(self, acks: list[Ack], reports: list[ViolationReport]) -> None:
+    def _delivered(self, acks: list[Ack], reports: list[Violation]) -> None:
         self._acks = [ack for ack in self._acks if ack not in acks]
         for report in reports:
             if report in self._reports:
@@ -248,7 +242,7 @@ class Agent:
         except (DriverUnavailable, DriverRefused) as error:
             self._log.debug("check_failed", why=str(error))
             return
-        self._news(sample, suspicion, report)
+        self._news(sample, report)
 
     def _steer(self, sample: Sample) -> None:
         """Renew the opening, or close it. Nothing in here waits for a network."""
@@ -261,7 +255,7 @@ class Agent:
             elif sample.path == "open":
                 self._drop()
 
-    def _news(self, sample: Sample, suspicion: Violation | None, report: ViolationReport | None) -> None:
+    def _news(self, sample: Sample, report: Violation | None) -> None:
         """Tell at once what must not wait for the next poll or pull."""
         before, self._latest = self._latest, sample
         if report is not None and suspicion is not None:

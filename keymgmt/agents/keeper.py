@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from keymgmt.agents.state import StateFolder
-from keymgmt.counters import Sample, Violation, ViolationReport, local_violation
+from keymgmt.counters import Sample, Violation, local_violation
 from keymgmt.operations import decode_counters, encode_counters
 from keymgmt.permit import Permit, PermitKind
 
@@ -55,8 +55,8 @@ class Standing:
 class Keeper:
     """Orders and violations of one end, durable. Thread-safe."""
 
-    def __init__(self, state: StateFolder, *, link: str, endpoint: str, boot_id: str, clean_ms: int) -> None:
-        self._state, self._link, self._endpoint, self._boot_id = state, link, endpoint, boot_id
+    def __init__(self, state: StateFolder, *, boot_id: str, clean_ms: int) -> None:
+        self._state, self._boot_id = state, boot_id
         self._clean_ns = clean_ms * _MS
         self._lock = threading.RLock()
         self.standing = _standing_from(state.read(ORDERS), boot_id)
@@ -107,7 +107,7 @@ class Keeper:
     def judge(self, sample: Sample) -> Violation | None:
         """Compare a sample with the one before; return a suspicion, which a second sample must confirm.
 
-        After a start of the agent the base is what it had settled before: what moved while it was dead counts.
+        After a start of the agent the base is what it had settled before: what moved meanwhile counts.
         """
         with self._lock:
             if self._last is None:
@@ -116,8 +116,8 @@ class Keeper:
                 self._last = replace(sample, counters=counters if known else {})
             return local_violation(self._last, sample)
 
-    def settle(self, sample: Sample, found: Violation | None) -> ViolationReport | None:
-        """Account for the verdict of a (second) sample; return a report when a violation begins.
+    def settle(self, sample: Sample, found: Violation | None) -> Violation | None:
+        """Account for the verdict of a (second) sample; return it when it begins a new violation.
 
         The caller has closed the path before, when `found` is not None.
         """
@@ -134,15 +134,7 @@ class Keeper:
             self._in_violation = True
             self.violations += 1
             self._remember(sample)
-            return ViolationReport(
-                self._link,
-                self._endpoint,
-                self.violations,
-                sample.secy_id,
-                sample.mono_ns,
-                sample.wall_ns,
-                found,
-            )
+            return found
 
     def _remember(self, sample: Sample) -> None:
         counters = encode_counters(sample.counters)
