@@ -258,11 +258,9 @@ class Agent:
     def _news(self, sample: Sample, report: Violation | None) -> None:
         """Tell at once what must not wait for the next poll or pull."""
         before, self._latest = self._latest, sample
-        if report is not None and suspicion is not None:
+        if report is not None:
             self._reports.append(report)
-            self._log.warning(
-                "violation", code=suspicion.code, number=report.generation, why=suspicion.detail
-            )
+            self._log.warning("violation", code=report.code, number=self.keeper.violations, why=report.detail)
         restarted = before is not None and before.secy_id != sample.secy_id
         if restarted:
             self._log.warning("secy_restarted", secy_id=sample.secy_id)
