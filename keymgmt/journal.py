@@ -128,6 +128,19 @@ class Journal:
         """Take over pending operations of an earlier term: same id, new token, new place in the sequence."""
         return await self.database.write(lambda conn: _adopt(conn, term))
 
+    async def reopen(self, term: Term, op_ids: Sequence[str]) -> None:
+        """Order anew what an agent's fence or clock turned away unseen: same id, new place."""
+
+        def change(conn: Connection) -> None:
+            fence(conn, term)
+            for op_id in op_ids:
+                link = conn.execute(_REOPEN, {"op_id": op_id}).scalar()
+                if link is not None:
+                    params = {"op_id": op_id, "token": term.token, "holder": term.holder}
+                    conn.execute(_ADOPT, params | {"op_seq": _next_seq(conn, link)})
+
+        await self.database.write(change)
+
     async def raise_sequence(self, term: Term, link: str, above: int) -> None:
         """Continue a link's sequence above what an agent reported, and give pending operations new places."""
 
@@ -206,6 +219,23 @@ class Journal:
             return taken
 
         return await self.database.write(change) if acks else []
+
+    async def note_agent(
+        self, *, agent: str, link: str, endpoint: str, digest: str, not_after_ns: int, now_ns: int
+    ) -> None:
+        """Record an agent's certificate the first time it is seen."""
+
+        def change(conn: Connection) -> None:
+            known = conn.execute(_AGENT, {"agent": agent}).scalar()
+            if known == digest:
+                return
+            row = {"agent": agent, "link": link, "endpoint": endpoint, "digest": digest}
+            conn.execute(_PUT_AGENT, row | {"not_after_ns": not_after_ns, "now_ns": now_ns})
+            public = {"agent": agent, "link": link, "endpoint": endpoint, "certificate_digest": digest}
+            public |= {"method": "approle" if known is None else "renewal", "not_after": str(not_after_ns)}
+            outbox.put(conn, Draft("agent_enrolled", "estate", "hub", now_ns, public), now_ns=now_ns)
+
+        await self.database.write(change)
 
     async def recent(self, link: str, most: int = 10) -> list[Rotation]:
         """The newest rotations of a link, newest first."""
@@ -380,9 +410,20 @@ _PENDING = text(
 _PENDING_LINKS = text("SELECT DISTINCT link FROM operation WHERE status = 'pending'")
 _PENDING_OF = text("SELECT op_id FROM operation WHERE link = :link AND status = 'pending' ORDER BY op_seq")
 _ADOPT = text("UPDATE operation SET token = :token, holder = :holder, op_seq = :op_seq WHERE op_id = :op_id")
+_REOPEN = text(
+    "UPDATE operation SET status = 'pending', result = NULL, why = '', acked_ns = NULL"
+    " WHERE op_id = :op_id AND status = 'refused' RETURNING link"
+)
 _ACK = text(
     "UPDATE operation SET status = :status, result = :result, why = :why, acked_ns = :acked_ns"
     " WHERE op_id = :op_id AND agent = :agent AND status = 'pending' RETURNING link"
+)
+_AGENT = text("SELECT certificate_digest FROM agent WHERE agent = :agent")
+_PUT_AGENT = text(
+    "INSERT INTO agent (agent, link, endpoint, certificate_digest, not_after_ns, first_seen_ns)"
+    " VALUES (:agent, :link, :endpoint, :digest, :not_after_ns, :now_ns)"
+    " ON CONFLICT (agent) DO UPDATE SET link = excluded.link, endpoint = excluded.endpoint,"
+    " certificate_digest = excluded.certificate_digest, not_after_ns = excluded.not_after_ns"
 )
 _WAITING = text(
     "SELECT rotation, link, asked_by FROM rotate_request WHERE link = :link AND answer = 'waiting'"

@@ -110,7 +110,7 @@ def setup(root: BaoSession, *, epoch: int, networks: Networks) -> None:
         root.write(f"sys/policies/acl/{_PREFIX}{name}", {"policy": policy_text(name, epoch)})
     ca = _agents_ca(root)
     root.write("pki/roles/agent", _PKI_ROLE)
-    root.write("auth/cert/certs/agents", _cert_role(ca, networks))
+    root.write("auth/cert/certs/agent", _cert_role(ca, networks))
     for name in SERVICE_ROLES:
         root.write(f"auth/approle/role/{name}", _service_role(name, networks))
     _first_epoch(root, epoch)
@@ -133,11 +133,10 @@ def _mounts(root: BaoSession, epoch: int) -> None:
 
 
 def _agents_ca(root: BaoSession) -> str:
-    found = root.read("pki/cert/ca")
-    if found is None or not found.get("certificate"):
+    if not root.list("pki/issuers"):
         body = {"common_name": "Sluicegate agents", "key_type": "ec", "key_bits": 256, "ttl": _CA_TTL}
         root.write("pki/root/generate/internal", body)
-        found = root.read("pki/cert/ca")
+    found = root.read("pki/cert/ca")
     if found is None:
         raise CustodyUnavailable("the agents' CA was made but cannot be read")
     return str(found["certificate"])
@@ -245,7 +244,7 @@ class OpenBaoProvisioner:
 
     def _enrol_role(self) -> dict[str, Any]:
         return {
-            "token_policies": [f"{_PREFIX}enrol"],
+            "token_policies": f"{_PREFIX}enrol",  # a string: the policy compares it with its one allowed value
             "token_no_default_policy": True,
             "token_num_uses": 1,
             "token_ttl": f"{self._wrap_ttl_s}s",

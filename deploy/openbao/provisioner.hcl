@@ -44,7 +44,7 @@ path "auth/enrol/role/+" {
 path "auth/enrol/role/+/role-id" {
   capabilities = ["read"]
 }
-path "auth/cert/certs/agents" {
+path "auth/cert/certs/agent" {
   capabilities = ["create", "read", "update"]
 }
 path "auth/cert/crls/agents" {

@@ -1,0 +1,433 @@
+"""The conductor: a level-triggered loop per link over journal and acknowledgements (rotation.md section 4).
+
+One pass reads the link's rows, feeds what agents and key store answered into the pure machine, writes the new
+state with the operations it orders and the records that evidence it in one transaction, and only then acts.
+It holds no state of its own that matters: killed anywhere, the next pass (of this process or of another one
+that took the lease) continues from the journal.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import secrets
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, replace
+from typing import Any, Final
+
+from evidence.errors import EvidenceError
+from evidence.logs import get_logger
+from evidence.store import Database
+from keymgmt import rotation_sak
+from keymgmt.bell import Bell
+from keymgmt.custody import LinkKeys
+from keymgmt.derive import associated_data
+from keymgmt.errors import (
+    CouldNotTell,
+    KeymgmtError,
+    RotationRefused,
+    SaidNo,
+    StaleLease,
+)
+from keymgmt.evidencing import drafts
+from keymgmt.journal import Journal, LinkEntry, Loaded, OpEntry, Request, Save
+from keymgmt.lease import Lease, Term
+from keymgmt.lifetimes import retry_wait_ns
+from keymgmt.limits import LIMITS, Limits
+from keymgmt.linkstatus import LinkStatus, Presence, describe, view_of
+from keymgmt.model import LinkSpec
+from keymgmt.operations import PARAMS, RESULTS, OpKind, take
+from keymgmt.rotation import (
+    Command,
+    Outcome,
+    Rotation,
+    Table,
+    begin,
+    outstanding,
+    tick,
+    wakes_ns,
+    with_outcome,
+)
+from keymgmt.scheduler import Wait, decide
+
+log = get_logger("keymgmt.conductor")
+_KMS: Final = frozenset({"mint", "wrap", "destroy"})
+_FENCE_CODES: Final = frozenset(
+    {"stale_token", "foreign_holder", "stale_sequence", "unknown_poll", "too_late"}
+)
+_MOST_PASSES: Final = 24  # steps that one wake-up may walk without giving others a turn
+
+
+class Conductor:
+    """Rotates every keyed link. Run it in any number of replicas: the lease lets one act."""
+
+    def __init__(
+        self,
+        *,
+        database: Database,
+        links: Callable[[], Mapping[str, LinkSpec]],
+        keys: LinkKeys,
+        presence: Presence,
+        bell: Bell,
+        holder: str = "",
+        clock: Callable[[], int] = time.time_ns,
+        limits: Limits = LIMITS,
+        table: Table = rotation_sak.TABLE,
+        on_change: Callable[[str, Rotation], None] | None = None,
+    ) -> None:
+        self._links = links
+        self._keys = keys
+        self._presence = presence
+        self._bell = bell
+        self._clock = clock
+        self._limits = limits
+        self._table = table
+        self._on_change = on_change
+        self.holder = holder or f"conductor-{secrets.token_hex(8)}"
+        self.journal = Journal(database, time_to_act_ms=limits.time_to_act_ms)
+        ttl_ns = limits.lease_ttl_ms * 1_000_000
+        self._lease = Lease(database, holder=self.holder, ttl_ns=ttl_ns, clock=clock)
+        self.term: Term | None = None
+        self._custody_says: dict[str, str] = {}
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+
+    # --- running ----------------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Lead when the lease is free, for ever; returns only when cancelled, giving the lease back."""
+        try:
+            while True:
+                try:
+                    await self._lead_once()
+                except (KeymgmtError, EvidenceError) as error:
+                    log.warning("conductor_waits", reason=str(error), fix=error.fix)
+                await asyncio.sleep(self._limits.lease_renew_ms / 1000)
+        finally:
+            await self._stop()
+            if self.term is not None:
+                with contextlib.suppress(Exception):
+                    await self._lease.release(self.term)
+
+    async def _lead_once(self) -> None:
+        """Take or renew the lease, adopt what an earlier term left, keep one task per link."""
+        if self.term is None:
+            await self.lead()
+        else:
+            try:
+                self.term = await self._lease.renew(self.term)
+            except StaleLease:
+                await self._stop()
+                self.term = None
+                raise
+        if self.term is not None:
+            self._keep_tasks()
+
+    async def lead(self) -> bool:
+        """Try to become the conductor; True when it leads now."""
+        self.term = await self._lease.take()
+        if self.term is None:
+            return False
+        adopted = await self.journal.adopt(self.term)
+        log.info("conductor_leads", token=self.term.token, adopted=adopted)
+        return True
+
+    def _keep_tasks(self) -> None:
+        wanted = {name for name, spec in self._links().items() if spec.keyed}
+        for name in self._tasks.keys() - wanted:
+            self._tasks.pop(name).cancel()
+        for name in wanted:
+            if name not in self._tasks or self._tasks[name].done():
+                self._tasks[name] = asyncio.create_task(self._follow(name), name=f"link-{name}")
+
+    async def _stop(self) -> None:
+        tasks, self._tasks = list(self._tasks.values()), {}
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _follow(self, link: str) -> None:
+        """One link: look, act, wait for the next event or the next look."""
+        while True:
+            wait_ms = self._limits.reconcile_ms
+            self._bell.clear(f"link:{link}")
+            try:
+                wait_ms = await self.reconcile(link)
+            except StaleLease as error:
+                log.warning("conductor_stale", link=link, reason=str(error))
+                return
+            except (KeymgmtError, EvidenceError) as error:
+                log.warning("link_waits", link=link, reason=str(error), fix=error.fix)
+            except Exception as error:
+                # A bug on one link must stop neither the others nor the look that may repair it.
+                log.exception("link_failed", link=link, error=type(error).__name__)
+            await self._bell.wait(f"link:{link}", wait_ms / 1000)
+
+    # --- one pass ---------------------------------------------------------------------------------------
+
+    async def reconcile(self, link: str) -> int:
+        """Bring one link as far as it can go now; returns how many milliseconds to wait for the next look.
+
+        Raises:
+            StaleLease: another conductor leads.
+            KeymgmtError: the pass could not be made; nothing was lost.
+        """
+        for _ in range(_MOST_PASSES):
+            wait_ms = await self._pass(link)
+            if wait_ms > 0:
+                return wait_ms
+        return 1
+
+    async def _pass(self, link: str) -> int:
+        spec = self._links().get(link)
+        if spec is None or not spec.keyed:
+            return self._limits.reconcile_ms
+        loaded = await self.journal.load(link)
+        if loaded.open is None:
+            return await self._maybe_start(spec, loaded)
+        return await self._advance(spec, loaded, loaded.open)
+
+    async def _maybe_start(self, spec: LinkSpec, loaded: Loaded) -> int:
+        now = self._clock()
+        decision = decide(spec, view_of(spec, loaded, self._presence, self._limits), now)
+        if isinstance(decision, Wait):
+            return self._limits.reconcile_ms
+        asked = loaded.request
+        rotation = asked.rotation if asked is not None else secrets.token_hex(16)
+        state = begin(
+            spec,
+            kind=rotation_sak.KIND,
+            first=rotation_sak.FIRST,
+            rotation=rotation,
+            reason=decision.reason,
+            now_ns=now,
+        )
+        await self._write(spec, loaded, None, state, request=asked.rotation if asked is not None else None)
+        return 0
+
+    async def _advance(self, spec: LinkSpec, loaded: Loaded, state: Rotation) -> int:
+        now = self._clock()
+        after = self._absorb(spec, loaded, state, now)
+        if after is state and await self._answer_refusals(spec, loaded, state):
+            return self._limits.reconcile_ms
+        if after is state:
+            after = await self._custody(spec, state)
+        if after is not state or self._missing(spec, loaded, state):
+            await self._write(spec, loaded, state, after)
+            return 0
+        return self._until(spec, state)
+
+    def _absorb(self, spec: LinkSpec, loaded: Loaded, state: Rotation, now: int) -> Rotation:
+        """Feed every answered operation of the present step into the machine, then let time pass."""
+        after = state
+        for command in outstanding(state, spec, self._table, now):
+            entry = loaded.operations.get(state.command_id(command.slot))
+            if entry is None or entry.status in {"pending", "cancelled"} or _fenced_off(entry):
+                continue
+            after = with_outcome(after, spec, self._table, command.slot, _outcome(entry), now)
+            if after.serial != state.serial:
+                return after
+        return tick(after, spec, self._table, now)
+
+    async def _answer_refusals(self, spec: LinkSpec, loaded: Loaded, state: Rotation) -> bool:
+        """Order anew what an agent turned away unseen.
+
+        It may have seen a higher token or sequence than ours: the database was restored, or we are stale.
+        Only the database says who leads; if that is still us, we continue above what it reported.
+        """
+        refused = [entry for entry in loaded.operations.values() if _fenced_off(entry)]
+        if not refused:
+            return False
+        if any(_code(entry) in {"stale_token", "foreign_holder"} for entry in refused):
+            reported = max(_known(entry, "token") for entry in refused)
+            self.term = await self._lease.raise_above(self._term(), reported)
+            await self.journal.adopt(self.term)
+            log.warning("fence_raised", link=spec.name, rotation=state.rotation, above=reported)
+        sequence = max(_known(entry, "op_seq") for entry in refused)
+        await self.journal.raise_sequence(self._term(), spec.name, sequence)
+        await self.journal.reopen(self._term(), [entry.op_id for entry in refused])
+        for entry in refused:
+            self._bell.ring(f"agent:{entry.agent}")
+        return True
+
+    def _missing(self, spec: LinkSpec, loaded: Loaded, state: Rotation) -> bool:
+        """True when a command of the present step is not journalled yet: a wait has ended."""
+        return any(
+            command.kind not in _KMS and state.command_id(command.slot) not in loaded.operations
+            for command in outstanding(state, spec, self._table, self._clock())
+        )
+
+    async def _custody(self, spec: LinkSpec, state: Rotation) -> Rotation:
+        """Make the key store's part of the present step; the journal already says that it was intended."""
+        now = self._clock()
+        command = next((c for c in outstanding(state, spec, self._table, now) if c.kind in _KMS), None)
+        if command is None:
+            return state
+        try:
+            result = await asyncio.to_thread(self._call_keys, spec, command)
+        except CouldNotTell as error:
+            self._custody_says[spec.name] = str(error)
+            return tick(state, spec, self._table, self._clock())
+        except SaidNo as error:
+            outcome = Outcome("refused", {}, str(error))
+        else:
+            outcome = Outcome("done", result)
+        self._custody_says.pop(spec.name, None)
+        return with_outcome(state, spec, self._table, command.slot, outcome, self._clock())
+
+    def _call_keys(self, spec: LinkSpec, command: Command) -> dict[str, Any]:
+        if command.kind == "mint":
+            return {"version": self._keys.rotate(spec.name)}
+        if command.kind == "wrap":
+            wrapped = self._keys.wrapped(spec.name, associated_data(command.params["ad"]))
+            return {"ciphertext": wrapped.ciphertext, "version": wrapped.version}
+        return asdict(self._keys.destroy(spec.name, command.params["version"]))
+
+    async def _write(
+        self,
+        spec: LinkSpec,
+        loaded: Loaded,
+        before: Rotation | None,
+        after: Rotation,
+        request: str | None = None,
+    ) -> None:
+        """Journal first: state, operations, records, standing of the link; then wake who waits for them."""
+        now = self._clock()
+        orders = self._orders(spec, loaded, after, now)
+        term = self._term()
+        save = Save(
+            state=after,
+            entry=_standing(loaded.entry, after, self._limits, now),
+            operations=orders,
+            cancel=_cancelled(before, after, loaded),
+            drafts=drafts(before, after, token=term.token, epoch=self._keys.epoch),
+            request=request,
+            purge="ciphertext" not in after.memo,
+        )
+        await self.journal.save(term, save, now)
+        for order in orders:
+            self._bell.ring(f"agent:{order.agent}")
+        if self._on_change is not None:
+            self._on_change(spec.name, after)
+        if before is None or before.step != after.step or after.end is not None:
+            log.info("rotation_step", link=spec.name, rotation=after.rotation, step=after.step, end=after.end)
+
+    def _orders(self, spec: LinkSpec, loaded: Loaded, state: Rotation, now: int) -> list[OpEntry]:
+        orders = []
+        for command in outstanding(state, spec, self._table, now):
+            op_id = state.command_id(command.slot)
+            if command.side is None or op_id in loaded.operations:
+                continue
+            take(dict(command.params), PARAMS[OpKind(command.kind)], f"operation {command.kind}")
+            agent = spec.end(command.side).agent
+            assert agent is not None
+            orders.append(OpEntry(op_id, spec.name, agent, command.side, command.kind, command.params))
+        return orders
+
+    def _until(self, spec: LinkSpec, state: Rotation) -> int:
+        due_ms = (wakes_ns(state, spec, self._table) - self._clock()) // 1_000_000 + 1
+        most = 500 if spec.name in self._custody_says else self._limits.reconcile_ms
+        return max(20, min(due_ms, most)) if due_ms > 0 else most
+
+    def _term(self) -> Term:
+        if self.term is None:
+            raise StaleLease("this conductor does not lead")
+        return self.term
+
+    # --- what others ask --------------------------------------------------------------------------------
+
+    async def rotate(self, link: str, by: str) -> str:
+        """Ask for a rotation of one link now; returns the id it will have.
+
+        Raises:
+            RotationRefused: unknown link, not keyed, or a rotation is open or asked for already.
+        """
+        spec = self._links().get(link)
+        if spec is None or not spec.keyed:
+            raise RotationRefused(f"link {link} is not a keyed link", fix="see `sluicegate links`")
+        rotation = secrets.token_hex(16)
+        if not await self.journal.ask(Request(rotation, link, by), self._clock()):
+            why = f"a rotation of {link} is open or asked for already"
+            raise RotationRefused(why, fix=f"sluicegate links --why {link}")
+        self.wake(link)
+        return rotation
+
+    def wake(self, link: str) -> None:
+        """Look at a link now."""
+        self._bell.ring(f"link:{link}")
+
+    async def status(self, link: str, recent: int = 5) -> LinkStatus:
+        """One link as `links` shows it.
+
+        Raises:
+            RotationRefused: no such link.
+        """
+        spec = self._links().get(link)
+        if spec is None:
+            raise RotationRefused(f"no link named {link}", fix="see `sluicegate links`")
+        loaded = await self.journal.load(link)
+        past = await self.journal.recent(link, recent)
+        now = self._clock()
+        view = view_of(spec, loaded, self._presence, self._limits)
+        return describe(spec, loaded, view, past, self._table, self._custody_says.get(link, ""), now)
+
+
+def _outcome(entry: OpEntry) -> Outcome:
+    """An acknowledgement as the machine takes it; a result of another shape counts as a failure."""
+    if entry.status != "done":
+        status = "refused" if entry.status == "refused" else "failed"
+        return Outcome(status, {}, f"end {entry.side}: {entry.kind}: {entry.why}"[:512])  # type: ignore[arg-type]
+    try:
+        return Outcome(
+            "done", take(dict(entry.result), RESULTS[OpKind(entry.kind)], f"result of {entry.kind}")
+        )
+    except SaidNo as error:
+        return Outcome("failed", {}, f"end {entry.side}: {error}")
+
+
+def _fenced_off(entry: OpEntry) -> bool:
+    """True for a refusal by the agent's fence or clock: the order was never looked at."""
+    return entry.status == "refused" and _code(entry) in _FENCE_CODES
+
+
+def _code(entry: OpEntry) -> str:
+    return entry.why.partition(":")[0]
+
+
+def _known(entry: OpEntry, name: str) -> int:
+    """What the agent's fence holds, as its refusal reports it."""
+    value = entry.result.get(name, 0)
+    return value if isinstance(value, int) and not isinstance(value, bool) else 0
+
+
+def _cancelled(before: Rotation | None, after: Rotation, loaded: Loaded) -> list[str]:
+    """Operations of a step that was left: an agent that has not seen them must not do so any more."""
+    if before is None or before.serial == after.serial:
+        return []
+    return [op_id for op_id, entry in loaded.operations.items() if entry.status == "pending"]
+
+
+def _standing(entry: LinkEntry, state: Rotation, limits: Limits, now: int) -> LinkEntry | None:
+    """The link's standing after this write; None when it does not change."""
+    if state.end is None:
+        return None
+    entry = replace(entry, last_end=state.end, last_why=state.why or None)
+    if state.end == "complete":
+        live = {
+            "an": state.memo["an"],
+            "key_ids": state.memo["key_ids"],
+            "secy": state.memo["secy"],
+            "born_ns": str(_born(state)),
+            "rotation": state.rotation,
+        }
+        return replace(entry, live=live, failures=0, retry_ns=0)
+    if state.end == "rekeyed":
+        return replace(entry, live=None, failures=0, retry_ns=0)
+    failures = entry.failures + 1
+    wait = retry_wait_ns(failures, limits.retry_first_ms, limits.retry_max_ms)
+    return replace(entry, failures=failures, retry_ns=now + wait)
+
+
+def _born(state: Rotation) -> int:
+    """When the new key came into use at both ends: the commit."""
+    return next((p.left_ns for p in state.trail if p.step == "confirm"), state.entered_ns)

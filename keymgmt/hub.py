@@ -1,0 +1,333 @@
+"""The agents' stream, server side: `POST /agent/v1/poll` and `POST /agent/v1/permit`, bare ASGI over mTLS.
+
+Who speaks is the CN of the certificate that TLS verified, never a field of a body. A poll is answered at once
+when operations are pending, else after a hold; its acknowledgements are journalled before it is held. The hub
+leads nothing: every replica hands out what the journal holds (rotation.md section 4).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import time
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import orjson
+from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePublicKey
+from cryptography.x509.oid import NameOID
+
+from evidence.errors import EvidenceError
+from evidence.logs import get_logger
+from evidence.store import Database
+from keymgmt.bell import Bell
+from keymgmt.counters import Violation
+from keymgmt.errors import AgentUnknown, CouldNotTell, KeymgmtError, MessageRefused, SaidNo
+from keymgmt.journal import Journal
+from keymgmt.limits import LIMITS, Limits
+from keymgmt.model import LinkSpec, Side
+from keymgmt.observed import Observed, ViolationReport
+from keymgmt.operations import Ack, Operation, is_nonce, is_str, take
+from keymgmt.permit import PermitRequest, PermitSource
+from keymgmt.samples import Sample, verify_sample
+
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Mapping[str, Any]]]
+Send = Callable[[Mapping[str, Any]], Awaitable[None]]
+
+log = get_logger("keymgmt.hub")
+_POLL: Final = "/agent/v1/poll"
+_PERMIT: Final = "/agent/v1/permit"
+_CERTIFICATES_KEPT: Final = 8192
+
+
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """The agent behind a connection, from its certificate and the declared links."""
+
+    agent: str
+    link: str
+    side: Side
+    public_key: EllipticCurvePublicKey
+    digest: str
+    not_after_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class Poll:
+    """One decoded poll."""
+
+    nonce: str
+    boot_id: str
+    agent_version: str
+    acks: tuple[Ack, ...]
+    samples: tuple[Sample, ...]
+    violations: tuple[Violation, ...]
+
+
+class AgentHub:
+    """ASGI application of the agents' listener; also what the conductor and the gate know of agents."""
+
+    def __init__(
+        self,
+        *,
+        database: Database,
+        links: Callable[[], Mapping[str, LinkSpec]],
+        bell: Bell,
+        permits: PermitSource | None = None,
+        limits: Limits = LIMITS,
+        clock: Callable[[], int] = time.time_ns,
+        on_sample: Callable[[Sample], None] | None = None,
+        on_violation: Callable[[ViolationReport], None] | None = None,
+    ) -> None:
+        self._links = links
+        self._bell = bell
+        self._limits = limits
+        self._clock = clock
+        self.permits = permits
+        self.observed = Observed(limits, on_sample=on_sample, on_violation=on_violation)
+        self._journal = Journal(database, time_to_act_ms=limits.time_to_act_ms)
+        self._database = database
+        self._certificates: dict[bytes, tuple[str, EllipticCurvePublicKey, int]] = {}
+        self._recorded: dict[str, str] = {}
+        self._closing = asyncio.Event()
+
+    # --- what others ask (also `linkstatus.Presence`) --------------------------------------------------
+
+    def last_seen_ns(self, agent: str) -> int | None:
+        """Wall clock of an agent's last poll."""
+        return self.observed.seen.get(agent)
+
+    def secy_of(self, link: str, endpoint: str) -> str | None:
+        """SecY lifetime of the newest sample of an end."""
+        sample = self.latest_sample(link, endpoint)
+        return sample.secy_id if sample is not None else None
+
+    def latest_sample(self, link: str, endpoint: str) -> Sample | None:
+        """The newest verified sample of an end."""
+        return self.observed.samples.get((link, endpoint))
+
+    def violations(self, link: str, endpoint: str) -> tuple[ViolationReport, ...]:
+        """Violations an end has reported, oldest first."""
+        return tuple(self.observed.reports.get((link, endpoint), ()))
+
+    def close(self) -> None:
+        """Answer every held poll now (a stop of the process)."""
+        self._closing.set()
+
+    # --- ASGI -------------------------------------------------------------------------------------------
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request."""
+        if scope["type"] != "http":
+            return
+        try:
+            status, body = await self._serve(scope, receive)
+        except AgentUnknown as error:
+            status, body = 403, _error(error)
+        except MessageRefused as error:
+            status, body = 400, _error(error)
+        except (CouldNotTell, EvidenceError) as error:
+            log.warning("agent_request_unanswered", reason=str(error))
+            status, body = 503, _error(error)
+        except SaidNo as error:
+            status, body = 409, _error(error)
+        except TimeoutError:
+            status, body = 408, b'{"error":"the body did not arrive in time"}'
+        except ConnectionResetError:
+            return
+        await _answer(send, status, body)
+
+    async def _serve(self, scope: Scope, receive: Receive) -> tuple[int, bytes]:
+        path, method = scope["path"], scope["method"]
+        if path not in {_POLL, _PERMIT}:
+            return 404, b'{"error":"no such resource"}'
+        if method != "POST":
+            return 405, b'{"error":"POST only"}'
+        peer = self._peer(scope)
+        most = self._limits.poll_body_max if path == _POLL else self._limits.permit_body_max
+        async with asyncio.timeout(self._limits.body_read_ms / 1000):
+            body = await _body(receive, most)
+        if path == _PERMIT:
+            return 200, await self._permit(peer, body)
+        return await self._poll(peer, body, receive)
+
+    def _peer(self, scope: Scope) -> Peer:
+        der = scope.get("state", {}).get("peer_cert")
+        if not isinstance(der, bytes):
+            raise AgentUnknown("no client certificate", fix="enrol the agent")
+        name, key, not_after = self._certificate(der)
+        for spec in self._links().values():
+            side = spec.side_of(name)
+            if side is not None:
+                return Peer(name, spec.name, side, key, hashlib.sha256(der).hexdigest(), not_after)
+        raise AgentUnknown("the certificate names no agent of a declared link", fix="declare it, or re-enrol")
+
+    def _certificate(self, der: bytes) -> tuple[str, EllipticCurvePublicKey, int]:
+        """CN, key and end of a certificate that TLS has verified; parsed once."""
+        found = self._certificates.get(der)
+        if found is None:
+            certificate = x509.load_der_x509_certificate(der)
+            names = certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
+            key = certificate.public_key()
+            if len(names) != 1 or not isinstance(key, EllipticCurvePublicKey):
+                raise AgentUnknown("the certificate is no agent's: one CN and an EC key are needed")
+            end_ns = int(certificate.not_valid_after_utc.timestamp()) * 1_000_000_000
+            found = (str(names[0].value), key, end_ns)
+            if len(self._certificates) >= _CERTIFICATES_KEPT:
+                self._certificates.clear()
+            self._certificates[der] = found
+        if found[2] < self._clock():
+            raise AgentUnknown("the certificate has ended", fix="renew or re-enrol the agent")
+        return found
+
+    # --- poll -------------------------------------------------------------------------------------------
+
+    async def _poll(self, peer: Peer, body: bytes, receive: Receive) -> tuple[int, bytes]:
+        poll = self._decode(peer, body)
+        await self._note_certificate(peer)
+        now = self._clock()
+        taken = await self._journal.acknowledge(peer.agent, poll.acks, now)
+        self.observed.poll(peer.agent, poll.boot_id, now)
+        for sample in poll.samples:
+            self.observed.sample(sample)
+        for violation in poll.violations:
+            self.observed.violation(ViolationReport(peer.link, peer.side, peer.agent, violation, now))
+        for link in {link for link, _ack in taken} or {peer.link}:
+            self._bell.ring(f"link:{link}")
+        operations = await self._wait(peer, poll.nonce, receive)
+        answer = {
+            "nonce": poll.nonce,
+            "operations": [operation.to_json() for operation in operations],
+            "server_time_ns": str(self._clock()),
+        }
+        return 200, orjson.dumps(answer)
+
+    def _decode(self, peer: Peer, body: bytes) -> Poll:
+        """Numbered: 1 form, 2 bounds, 3 samples are this agent's and carry its signature."""
+        doc = take(_json(body), _POLL_FIELDS, "poll")
+        limits = self._limits
+        for name, most in (
+            ("acks", limits.acks_per_poll),
+            ("samples", limits.samples_per_poll),
+            ("violations", limits.violations_per_poll),
+        ):
+            if len(doc[name]) > most:
+                raise MessageRefused(f"poll: more than {most} {name}")
+        samples = tuple(self._sample(peer, Sample.from_json(item)) for item in doc["samples"])
+        acks = tuple(Ack.from_json(item) for item in doc["acks"])
+        violations = tuple(Violation.from_json(item) for item in doc["violations"])
+        return Poll(doc["nonce"], doc["boot_id"], doc["agent_version"], acks, samples, violations)
+
+    @staticmethod
+    def _sample(peer: Peer, sample: Sample) -> Sample:
+        if (sample.agent, sample.link, sample.endpoint) != (peer.agent, peer.link, peer.side):
+            raise MessageRefused("sample: of another agent, link or end than the certificate's")
+        verify_sample(sample, peer.public_key)
+        return sample
+
+    async def _wait(self, peer: Peer, nonce: str, receive: Receive) -> list[Operation]:
+        """Operations now, or those that come within the hold; none when the agent goes away."""
+        ring = f"agent:{peer.agent}"
+        self._bell.clear(ring)
+        operations = await self._journal.pending(peer.agent, nonce, self._limits.operations_per_poll)
+        if operations or self._closing.is_set():
+            return operations
+        if not await self._hold(ring, receive):
+            return []
+        return await self._journal.pending(peer.agent, nonce, self._limits.operations_per_poll)
+
+    async def _hold(self, ring: str, receive: Receive) -> bool:
+        """Hold until a ring, the end of the hold or a stop; False when the agent is gone."""
+        seconds = self._limits.poll_hold_ms / 1000
+        waits = {
+            asyncio.ensure_future(self._bell.wait(ring, seconds)),
+            asyncio.ensure_future(self._closing.wait()),
+            gone := asyncio.ensure_future(_disconnected(receive)),
+        }
+        try:
+            done, _ = await asyncio.wait(waits, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for waiting in waits:
+                waiting.cancel()
+            await asyncio.gather(*waits, return_exceptions=True)
+        return gone not in done
+
+    async def _note_certificate(self, peer: Peer) -> None:
+        """Record an enrolment once per certificate."""
+        if self._recorded.get(peer.agent) == peer.digest:
+            return
+        await self._journal.note_agent(
+            agent=peer.agent,
+            link=peer.link,
+            endpoint=peer.side,
+            digest=peer.digest,
+            not_after_ns=peer.not_after_ns,
+            now_ns=self._clock(),
+        )
+        self._recorded[peer.agent] = peer.digest
+
+    # --- permit -----------------------------------------------------------------------------------------
+
+    async def _permit(self, peer: Peer, body: bytes) -> bytes:
+        if self.permits is None:
+            raise CouldNotTell("no gate runs here", fix="start the gate")
+        request = PermitRequest.from_json(_json(body), agent=peer.agent)
+        if (request.link, request.endpoint) != (peer.link, peer.side):
+            raise MessageRefused("permit request: for another link or end than the certificate's")
+        self.observed.sample(self._sample(peer, request.sample))
+        return await self.permits.answer(request)
+
+
+_POLL_FIELDS: Final = {
+    "v": lambda v: v == 1 and not isinstance(v, bool),
+    "nonce": is_nonce,
+    "boot_id": is_str,
+    "agent_version": is_str,
+    "acks": lambda v: isinstance(v, list),
+    "samples": lambda v: isinstance(v, list),
+    "violations": lambda v: isinstance(v, list),
+}
+
+
+def _json(body: bytes) -> Any:
+    try:
+        return orjson.loads(body)
+    except (ValueError, RecursionError):
+        raise MessageRefused("not JSON") from None
+
+
+async def _body(receive: Receive, most: int) -> bytes:
+    """The whole body, refused as soon as it is too long."""
+    parts: list[bytes] = []
+    size = 0
+    while True:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise ConnectionResetError
+        part = message.get("body", b"")
+        size += len(part)
+        if size > most:
+            raise MessageRefused(f"body of more than {most} octets")
+        parts.append(part)
+        if not message.get("more_body", False):
+            return b"".join(parts)
+
+
+async def _disconnected(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+def _error(error: KeymgmtError | EvidenceError) -> bytes:
+    return orjson.dumps({"error": str(error), "fix": error.fix})
+
+
+async def _answer(send: Send, status: int, body: bytes) -> None:
+    headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
+    with contextlib.suppress(OSError):
+        await send({"type": "http.response.start", "status": status, "headers": headers})
+        await send({"type": "http.response.body", "body": body})
