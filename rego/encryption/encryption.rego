@@ -170,8 +170,12 @@ clear_because(link) := "not_declared" if {
 
 declared(link) if is_object(input.context.links[link])
 
-# Numbers, not texts: "99" is not later than "100".
-fresh(posture) if to_number(input.now) < to_number(posture.fresh_until_ns)
+# Numbers, not texts: "99" is not later than "100". What is not all digits is no time: `to_number` would
+# fail on it, and engines differ in what they make of a failing builtin.
+fresh(posture) if {
+	lib.digits(posture.fresh_until_ns)
+	to_number(input.now) < to_number(posture.fresh_until_ns)
+}
 
 advisory if input.context.binding.gate == "advisory"
 

@@ -42,3 +42,10 @@ data_path(pod_path, kind, name) := min(paths) if {
 } else := pod_path
 
 field(pod_path, name) := concat(".", [pod_path, name])
+
+# Nothing but decimal digits, and at least one.
+digits(text) if {
+	is_string(text)
+	text != ""
+	trim(text, "0123456789") == ""
+}

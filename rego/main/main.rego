@@ -9,6 +9,7 @@ package sluicegate.main
 
 import data.sluicegate.build
 import data.sluicegate.encryption
+import data.sluicegate.lib
 import data.sluicegate.residency
 import data.sluicegate.tenancy
 
@@ -21,7 +22,7 @@ result := {
 	"violations": violations,
 } if {
 	is_string(input.digest)
-	is_string(input.now)
+	lib.digits(input.now)
 	facts_complete
 	context_complete
 }
