@@ -47,8 +47,6 @@ class Settings(BaseSettings):
     """Port of the API and its documentation."""
     agents_port: int = Field(default=9445, ge=0, le=65535)
     """Port on which agents dial in."""
-    openbao_port: int = Field(default=9446, ge=0, le=65535)
-    """Port of the OpenBao child process."""
     tick_seconds: float = Field(default=1.0, gt=0, le=3600)
     """Time between two ticks of the ledger: embedded 1 s, production 60 s."""
     reconcile_seconds: float = Field(default=0.5, gt=0, le=60)

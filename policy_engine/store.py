@@ -3,7 +3,7 @@
 Times are 64-bit nanoseconds and fit SQLite's signed integer until the year 2262.
 """
 
-from sqlalchemy import BigInteger, CheckConstraint, Column, LargeBinary, UniqueConstraint
+from sqlalchemy import BigInteger, CheckConstraint, Column, LargeBinary, Text, UniqueConstraint
 from sqlmodel import Field, SQLModel
 
 from evidence.store import metadata
@@ -113,7 +113,7 @@ class PermitOrderRow(SQLModel, table=True):
 
 
 class AcceptedResourcesRow(SQLModel, table=True):
-    """A set of declared state that took effect, by its digest."""
+    """A set of declared state that took effect: its digest, and its objects as JSON to compare with."""
 
     __tablename__ = "accepted_resources"
     __table_args__ = (CheckConstraint("accepted_as IN ('bootstrap','change','widened')", name="accepted_as"),)
@@ -123,6 +123,7 @@ class AcceptedResourcesRow(SQLModel, table=True):
     accepted_ns: int = Field(sa_column=Column(BigInteger, nullable=False))
     accepted_as: str
     folder: str
+    body: str = Field(sa_column=Column(Text, nullable=False))
 
 
 class AcceptedBundleRow(SQLModel, table=True):

@@ -40,7 +40,7 @@ def up(
 
     overrides: dict[str, Any] = {"state_dir": state, "estate_dir": estate, "traffic": traffic}
     if ports == "auto":
-        overrides |= dict.fromkeys(("admission_port", "api_port", "agents_port", "openbao_port"), 0)
+        overrides |= dict.fromkeys(("admission_port", "api_port", "agents_port"), 0)
     elif ports is not None:
         raise typer.BadParameter("only `auto` is known", param_hint="--ports")
     raise typer.Exit(run(overrides, config))

@@ -15,7 +15,7 @@ from keymgmt.samples import Sample
 from policy_engine.gate.posture import EndView, LinkView
 
 CLEAN_SAMPLES: Final = 2  # the first could still bound an interval that began before the repair
-PROVE_SECONDS: Final = 10  # probes are a few per second; ten seconds without one proves nothing
+PROVE_SECONDS: Final = 10  # probes are a few per second; without one for so long nothing is proved
 _SECOND: Final = 1_000_000_000
 
 
@@ -140,5 +140,5 @@ def link_view(spec: LinkSpec, keys: KeyState, tracks: tuple[EndTrack | None, End
         key_since_ns=keys.key_since_ns,
         hard_age_ns=spec.profile.hard_age_ns,
         fresh_for_ns=max(spec.profile.ttl_ns, 5 * _SECOND),
-        prove_within_ns=PROVE_SECONDS * _SECOND,
+        prove_within_ns=max(spec.profile.ttl_ns, PROVE_SECONDS * _SECOND),
     )

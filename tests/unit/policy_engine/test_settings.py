@@ -20,11 +20,11 @@ def test_command_line_beats_environment_beats_file(tmp_path):
     file = tmp_path / "s.yaml"
     file.write_text("api_port: 1001\nagents_port: 1002\nadmission_port: 1003\n")
     environ = {"SLUICEGATE_AGENTS_PORT": "2002", "SLUICEGATE_ADMISSION_PORT": "2003"}
-    got = rows(load({"admission_port": 3003, "openbao_port": None}, environ, file))
+    got = rows(load({"admission_port": 3003, "tick_seconds": None}, environ, file))
     assert ("3003", "command line") == got["admission_port"]
     assert ("2002", "environment SLUICEGATE_AGENTS_PORT") == got["agents_port"]
     assert ("1001", f"file {file}") == got["api_port"]
-    assert "default" == got["openbao_port"][1]
+    assert "default" == got["tick_seconds"][1]
 
 
 def test_the_short_name_of_the_state_folder(tmp_path, monkeypatch):

@@ -1,0 +1,265 @@
+"""What the API's operations do in this control plane (`policy_engine.api_services.Services`)."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from evidence.database import Database
+from evidence.ledger import Ledger
+from evidence.view import StoredRecord
+from keymgmt.conductor import Conductor
+from keymgmt.errors import RotationRefused
+from policy_engine.admission.deps import AdmissionDeps
+from policy_engine.admission.judge import judge
+from policy_engine.admission.protocol import parse
+from policy_engine.errors import CouldNotTell, NotFound
+from policy_engine.gate.loop import Gate
+from policy_engine.grants import Principal, Reach
+
+Json = Mapping[str, Any]
+
+
+class EmbeddedServices:
+    """Fills the API's port. Filters by reach; what is outside it does not exist."""
+
+    def __init__(
+        self,
+        *,
+        database: Database,
+        ledger: Ledger,
+        conductor: Conductor,
+        gate: Gate,
+        admission: AdmissionDeps,
+        tenants_of: Callable[[], Mapping[str, frozenset[str]]],
+        describe: Callable[[], Json],
+        not_ready: Callable[[], Mapping[str, str]],
+        reload_identities: Callable[[], None],
+        state: Path,
+    ) -> None:
+        self.database = database
+        self._ledger = ledger
+        self._conductor = conductor
+        self._gate = gate
+        self._admission = admission
+        self._tenants_of = tenants_of
+        self._describe = describe
+        self._not_ready = not_ready
+        self._reload_identities = reload_identities
+        self._state = state
+
+    def status(self, reach: Reach) -> Json:
+        """State of every part; a reader of some tenants sees no process ids and no addresses."""
+        told = dict(self._describe())
+        return told if reach.every else {k: v for k, v in told.items() if k not in {"processes", "state"}}
+
+    def ready(self) -> Mapping[str, str]:
+        """What is not ready: check name to reason."""
+        return self._not_ready()
+
+    async def links(self, reach: Reach) -> Sequence[Json]:
+        """Links in reach with posture, order and key."""
+        return [await self._link(name) for name in sorted(self._visible(reach))]
+
+    async def link(self, name: str, reach: Reach) -> Json:
+        """One link."""
+        if name not in self._visible(reach):
+            raise NotFound(f"no link named {name}", fix="see `sluicegate links`")
+        return await self._link(name)
+
+    async def rotate(self, name: str, by: Principal) -> Json:
+        """Ask the conductor for a rotation."""
+        if name not in self._admission.resources().links:
+            raise NotFound(f"no link named {name}", fix="see `sluicegate links`")
+        return {"link": name, "rotation": await self._conductor.rotate(name, by.name)}
+
+    async def decide(self, cluster: str, request: dict[str, Any], reach: Reach) -> Json:
+        """Judge a request as the webhook would; nothing is recorded."""
+        document = {
+            "apiVersion": "admission.k8s.io/v1",
+            "kind": "AdmissionReview",
+            "request": {"uid": "00000000-0000-0000-0000-000000000000", "operation": "CREATE"} | request,
+        }
+        review = parse(json.dumps(document).encode())
+        judged = judge(review, cluster, self._admission, self._admission.clock())
+        scope = judged.scope
+        if not reach.covers_scope(scope):
+            raise NotFound("no such namespace in reach")
+        decision = judged.decision
+        return {
+            "allowed": decision.allowed,
+            "exempt": judged.exempt,
+            "reasons": [_plain(asdict(reason)) for reason in decision.reasons],
+            "warnings": [_plain(asdict(reason)) for reason in decision.warnings],
+            "policy_digest": decision.policy_digest,
+            "input_digest": decision.input_digest,
+            "resource_digest": judged.resource_digest,
+        }
+
+    async def records(
+        self, reach: Reach, *, sensitive: bool, scope: str | None, kind: str | None, after: int, limit: int
+    ) -> Json:
+        """Records of one scope after a sequence number."""
+
+        def read() -> tuple[list[StoredRecord], int]:
+            return self._ledger.read(lambda view: self._page(view, reach, scope, kind, range_=(after, limit)))
+
+        records, size = await asyncio.to_thread(read)
+        last = records[-1].seq if records else size - 1
+        return {
+            "records": [_record(record, sensitive=sensitive) for record in records],
+            "next": last if last + 1 < size else None,
+        }
+
+    @staticmethod
+    def _page(
+        view: Any, reach: Reach, scope: str | None, kind: str | None, *, range_: tuple[int, int]
+    ) -> tuple[list[StoredRecord], int]:
+        visible = {name: identity for name, identity in view.scopes().items() if reach.covers_scope(name)}
+        name = scope if scope is not None else next(iter(visible), None)
+        if name is None or name not in visible:
+            raise NotFound("no such scope in reach")
+        after, limit = range_
+        size = view.size(visible[name])
+        found: list[StoredRecord] = []
+        for record in view.records(visible[name], after + 1, size, kind=kind):
+            found.append(record)
+            if len(found) >= limit:
+                break
+        return found, size
+
+    async def scopes(self, reach: Reach) -> Sequence[Json]:
+        """Scopes in reach with their heads."""
+
+        def read() -> list[Json]:
+            return self._ledger.read(
+                lambda view: [
+                    {"name": name, "id": identity, "size": head.size, "root": head.root.hex()}
+                    for name, identity in view.scopes().items()
+                    if reach.covers_scope(name)
+                    for head in (view.head(identity),)
+                ]
+            )
+
+        return await asyncio.to_thread(read)
+
+    async def packages(self, reach: Reach) -> Sequence[Json]:
+        """Packages in the state folder, of the tenants in reach."""
+        found = []
+        for path in sorted((self._state / "packages").glob("*.zip")):
+            tenant = path.name.partition("_")[0]
+            if reach.covers_scope(tenant):
+                found.append({"tenant": tenant, "file": path.name, "octets": path.stat().st_size})
+        return found
+
+    async def export_package(self, tenant: str, start_ns: int, end_ns: int, by: Principal) -> Json:
+        """Export in a process that ends: its libraries never weigh on this one.
+
+        Raises:
+            CouldNotTell: The export failed; the text is its last line.
+        """
+        out = self._state / "packages" / f"{tenant}_{start_ns}_{end_ns}.zip"
+        command = [sys.executable, "-m", "policy_engine.cli", "evidence", "export"]
+        arguments = ["--state", str(self._state), "--tenant", tenant, "--out", str(out)]
+        window = ["--from", str(start_ns), "--to", str(end_ns), "--by", by.name]
+        process = await asyncio.create_subprocess_exec(
+            *command, *arguments, *window, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT
+        )
+        output, _ = await process.communicate()
+        if process.returncode != 0:
+            lines = output.decode("utf-8", "replace").strip().splitlines()
+            raise CouldNotTell(f"export failed: {lines[-1] if lines else 'no output'}")
+        return {"tenant": tenant, "file": out.name, "octets": out.stat().st_size}
+
+    def identities_changed(self) -> None:
+        """A path token was issued or revoked."""
+        self._reload_identities()
+
+    def _visible(self, reach: Reach) -> set[str]:
+        names = set(self._admission.resources().links)
+        if reach.every:
+            return names
+        users = self._tenants_of()
+        return {name for name in names if users.get(name, frozenset()) & reach.tenants}
+
+    async def _link(self, name: str) -> Json:
+        declared = self._admission.resources().links[name]
+        posture = self._gate.postures().get(name)
+        told: dict[str, Any] = {"link": name, "encryption": declared.encryption, "keyed": False, "live": None}
+        try:
+            status = await self._conductor.status(name)
+            told |= status.to_json()
+        except RotationRefused:
+            told["why"] = {"check": "agents", "detail": "nothing keys this link", "next": ""}
+        judged = self._gate.judged(name)
+        if posture is not None:
+            told["posture"] = {
+                "state": posture.state,
+                "posture": posture.posture,
+                "reason": posture.reason,
+                "since_ns": str(posture.since_ns),
+                "fresh_until_ns": str(posture.fresh_until_ns),
+                "generation": posture.generation,
+                "message": judged.message if judged is not None else "",
+            }
+        if judged is not None:
+            standing = judged.standing
+            told["gate"] = {
+                "order": "closed" if standing.closed else "open",
+                "reason": standing.reason,
+                "since_ns": str(standing.since_ns),
+            }
+            told["exposure_ms"] = self._exposure(name)
+        told["ends"] = {side: self._end(name, side) for side in ("a", "b")} if judged is not None else {}
+        return told
+
+    def _end(self, name: str, side: str) -> Json:
+        track = self._gate.track(name, side)
+        if track is None:
+            return {}
+        sample = track.last
+        return {
+            "agent": sample.agent,
+            "path": sample.path,
+            "protect": sample.protect,
+            "encrypt": sample.encrypt,
+            "tx_key_id": sample.tx_key_id,
+            "faults": list(sample.faults),
+            "received_ns": str(track.received_ns),
+        }
+
+    def _exposure(self, name: str) -> Json:
+        """Worst case under partition: agent lost, control plane lost (milliseconds after detection)."""
+        resources = self._admission.resources()
+        profile = resources.profiles[resources.links[name].profile]
+        return {
+            "agent_lost": profile.arm_ns // 1_000_000,
+            "control_lost": (profile.ttl_ns + profile.max_hold_ns) // 1_000_000,
+        }
+
+
+def _record(record: StoredRecord, *, sensitive: bool) -> Json:
+    parts = record.parts
+    shown: dict[str, Any] = {
+        "seq": record.seq,
+        "leaf_hash": parts.leaf_hash().hex(),
+        "header": parts.header_fields(),
+        "public": parts.public_fields(),
+    }
+    if sensitive:
+        shown["sensitive"] = parts.sensitive_fields()
+    return shown
+
+
+def _plain(value: Any) -> Any:
+    """Mappings and tuples as JSON has them."""
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value]
+    return value
