@@ -1,0 +1,203 @@
+"""Kubernetes objects from a file: YAML or JSON, one or many, lists and AdmissionReviews included.
+
+This is input from people's repositories, so YAML is read as Kubernetes' own tools read it (anchors are
+lawful), but never at any price: size, depth and the size after following aliases are bounded, duplicate
+keys are refused, and dates stay text.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import yaml
+
+from policy_engine.errors import ObjectUnreadable
+from policy_engine.facts import request_for
+from policy_engine.limits import LIMITS
+
+_BASE: Final = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_DEPTH: Final = 200  # levels; the composer of the YAML library is recursive
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """One object of a file.
+
+    Attributes:
+        index: 0-based document in the file.
+        request: what the API server would ask about it.
+    """
+
+    index: int
+    request: Mapping[str, Any]
+
+
+def read_manifests(data: bytes, *, namespace: str = "default") -> list[Manifest]:
+    """Every object of a file, in order. Empty documents are none.
+
+    Args:
+        data: the file.
+        namespace: where an object without a namespace goes.
+
+    Raises:
+        ObjectUnreadable: it cannot be read; the message says where.
+    """
+    if len(data) > LIMITS.object_file_bytes:
+        raise ObjectUnreadable(f"larger than {LIMITS.object_file_bytes} bytes", fix="split the file")
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        raise ObjectUnreadable(f"line {line}: not UTF-8", fix="save it as UTF-8") from None
+    documents = _json(text) if text.lstrip()[:1] in {"{", "["} else _yaml(text)
+    out: list[Manifest] = []
+    for index, document in enumerate(documents):
+        out += [Manifest(index, r) for r in _requests(document, index, namespace)]
+        if len(out) > LIMITS.object_documents:
+            raise ObjectUnreadable(f"more than {LIMITS.object_documents} objects", fix="split the file")
+    return out
+
+
+def _requests(document: Any, index: int, namespace: str) -> Iterator[Mapping[str, Any]]:
+    if document is None:
+        return
+    if not isinstance(document, dict):
+        raise ObjectUnreadable(f"document {index}: not an object", fix="a Kubernetes object is a map")
+    kind = document.get("kind")
+    items = document.get("items")
+    request = document.get("request")
+    if kind == "AdmissionReview" and isinstance(request, dict):
+        yield request
+    elif isinstance(kind, str) and kind.endswith("List") and isinstance(items, list):
+        for item in items:
+            yield from _requests(item, index, namespace)
+    elif "operation" in document and ("object" in document or "oldObject" in document):
+        yield document  # a bare AdmissionRequest
+    elif not isinstance(kind, str):
+        raise ObjectUnreadable(
+            f"document {index}: no kind", fix="a Kubernetes object has apiVersion and kind"
+        )
+    else:
+        yield request_for(document, namespace=namespace)
+
+
+def _json(text: str) -> list[Any]:
+    try:
+        return [json.loads(text, object_pairs_hook=_no_twins, parse_constant=_no_constant)]
+    except json.JSONDecodeError as error:
+        raise ObjectUnreadable(f"line {error.lineno}: not JSON: {error.msg.lower()}") from None
+    except RecursionError:
+        raise ObjectUnreadable("nested too deeply") from None
+    except ValueError as error:
+        raise ObjectUnreadable(f"not JSON: {str(error)[:100]}") from None
+
+
+def _no_twins(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    out = dict(pairs)
+    if len(out) != len(pairs):
+        keys = [key for key, _ in pairs]
+        twin = next(key for key in keys if keys.count(key) > 1)
+        raise ObjectUnreadable(f'the key "{twin[:60]}" stands twice in one map', fix="keep one")
+    return out
+
+
+def _no_constant(name: str) -> Any:
+    raise ObjectUnreadable(f"{name} is no JSON number")
+
+
+def _yaml(text: str) -> list[Any]:
+    try:
+        _bounded(text)
+        nodes = list(yaml.compose_all(text, Loader=_BASE))
+        return [_value(node, {}) for node in nodes]
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
+        where = f"line {mark.line + 1}: " if mark else ""
+        what = getattr(error, "problem", None) or getattr(error, "reason", None) or "cannot be parsed"
+        raise ObjectUnreadable(f"{where}not YAML: {what}") from None
+
+
+def _bounded(text: str) -> None:
+    """Depth, before a recursive composer sees the text."""
+    depth = 0
+    for event in yaml.parse(text, Loader=_BASE):
+        if isinstance(event, yaml.CollectionStartEvent):
+            depth += 1
+        elif isinstance(event, yaml.CollectionEndEvent):
+            depth -= 1
+        if depth > _DEPTH:
+            raise ObjectUnreadable("nested too deeply")
+
+
+def _value(node: yaml.Node, sizes: dict[int, int]) -> Any:
+    """The plain value of a node, once its size with every alias followed is known to be small."""
+    if _size(node, sizes, set()) > LIMITS.search_nodes:
+        raise ObjectUnreadable("too large once its aliases are followed", fix="write the values out")
+    return _plain(node)
+
+
+def _size(node: yaml.Node, sizes: dict[int, int], above: set[int]) -> int:
+    key = id(node)
+    if key in above:
+        raise ObjectUnreadable("an alias refers to what it stands in")
+    if key not in sizes:
+        above = {*above, key}
+        children: list[yaml.Node] = []
+        if isinstance(node, yaml.SequenceNode):
+            children = list(node.value)
+        elif isinstance(node, yaml.MappingNode):
+            children = [part for pair in node.value for part in pair]
+        sizes[key] = 1 + sum(_size(child, sizes, above) for child in children)
+    return sizes[key]
+
+
+def _plain(node: yaml.Node) -> Any:
+    if isinstance(node, yaml.SequenceNode):
+        return [_plain(child) for child in node.value]
+    if isinstance(node, yaml.MappingNode):
+        return _map(node)
+    return _scalar(node)
+
+
+def _map(node: yaml.MappingNode) -> dict[str, Any]:
+    out: dict[str, Any] = {}
+    merged: dict[str, Any] = {}
+    for key_node, value_node in node.value:
+        if key_node.tag == "tag:yaml.org,2002:merge":
+            value = _plain(value_node)
+            for part in value if isinstance(value, list) else [value]:
+                if isinstance(part, dict):
+                    merged = {**part, **merged}
+            continue
+        key = key_node.value if isinstance(key_node, yaml.ScalarNode) else None
+        line = key_node.start_mark.line + 1 if key_node.start_mark else 0
+        if key is None:
+            raise ObjectUnreadable(f"line {line}: a key is not a name")
+        if key in out:
+            raise ObjectUnreadable(
+                f'line {line}: the key "{key[:60]}" stands twice in one map', fix="keep one"
+            )
+        out[key] = _plain(value_node)
+    return {**merged, **out}
+
+
+def _scalar(node: yaml.Node) -> Any:
+    """As Kubernetes' tools read it: truth values, null, numbers; everything else is text."""
+    value, tag = node.value, node.tag.rpartition(":")[2]
+    if tag == "null":
+        return None
+    if tag == "bool":
+        return value.lower() in {"yes", "true", "on", "y"}
+    try:
+        if tag == "int":
+            digits = value.replace("_", "")
+            octal = digits.lstrip("+-")[:1] == "0" and digits.lstrip("+-0").isdigit()
+            return int(digits, 8 if octal else 0)
+        if tag == "float":
+            return float(value)
+    except ValueError:
+        pass
+    return value
