@@ -7,6 +7,7 @@ says so with ``widened_unapproved`` (a production role would refuse it until two
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from typing import Any, Final
 
@@ -14,6 +15,10 @@ from sqlalchemy import Connection, insert, select
 
 from evidence import outbox
 from evidence.records import Draft
+from policy_engine.errors import ResourceErrors
+from policy_engine.resources.diff import diff
+from policy_engine.resources.load import parse
+from policy_engine.resources.model import API_VERSION
 from policy_engine.resources.resource_set import ResourceSet
 from policy_engine.rules.bundle import Bundle
 from policy_engine.store import AcceptedBundleRow, AcceptedResourcesRow
@@ -37,30 +42,52 @@ def accept_resources(conn: Connection, resources: ResourceSet, folder: str, now_
         folder: Where it was read from, for the row only.
         now_ns: Wall clock.
     """
-    last = (
-        conn.execute(select(_RESOURCES).order_by(_RESOURCES.c.generation.desc()).limit(1)).mappings().first()
-    )
+    newest = select(_RESOURCES).order_by(_RESOURCES.c.generation.desc()).limit(1)
+    last = conn.execute(newest).mappings().first()
     if last is not None and last["digest"] == resources.digest:
         return int(last["generation"])
     generation = 1 if last is None else int(last["generation"]) + 1
-    # Without the earlier objects at hand a change cannot be shown to be narrowing: it counts as widening.
-    accepted_as = "bootstrap" if last is None else "widened"
-    row = {"generation": generation, "digest": resources.digest, "accepted_ns": now_ns}
-    conn.execute(insert(_RESOURCES).values(**row, accepted_as=accepted_as, folder=folder))
-    for draft in _drafts(resources, generation, last["digest"] if last is not None else None, now_ns):
-        outbox.put(conn, draft, now_ns=now_ns)
+    widened = [] if last is None else _widening(str(last["body"]), resources)
+    accepted_as = "bootstrap" if last is None else ("widened" if widened else "change")
+    row = {"generation": generation, "digest": resources.digest, "accepted_ns": now_ns, "folder": folder}
+    conn.execute(insert(_RESOURCES).values(**row, accepted_as=accepted_as, body=_body(resources)))
+    common: dict[str, Any] = {"digest": resources.digest, "generation": generation}
+    total = {"counts": counts(resources)}
+    if last is None:
+        drafts = [("bootstrap", common | total | {"mode": "embedded", "custody": "not separated"})]
+    else:
+        drafts = [("resource_set", common | total)]
+        if widened:
+            drafts.append(
+                ("widened_unapproved", common | {"previous_digest": last["digest"], "changes": widened})
+            )
+    for kind, public in drafts:
+        outbox.put(conn, Draft(kind, "estate", SOURCE, now_ns, public), now_ns=now_ns)
     return generation
 
 
-def _drafts(resources: ResourceSet, generation: int, previous: str | None, now_ns: int) -> list[Draft]:
-    common: dict[str, Any] = {"digest": resources.digest, "generation": generation}
-    if previous is None:
-        public = common | {"counts": counts(resources), "mode": "embedded", "custody": "not separated"}
-        return [Draft("bootstrap", "estate", SOURCE, now_ns, public)]
-    return [
-        Draft("resource_set", "estate", SOURCE, now_ns, common | {"counts": counts(resources)}),
-        Draft("widened_unapproved", "estate", SOURCE, now_ns, common | {"previous_digest": previous}),
+def _body(resources: ResourceSet) -> str:
+    """The objects as one document that `parse` reads back."""
+    items = [
+        {
+            "apiVersion": API_VERSION,
+            "kind": one["kind"],
+            "metadata": {"name": one["name"]},
+            "spec": {key: value for key, value in one["spec"].items() if value is not None},
+        }
+        for one in resources.manifests()
     ]
+    return json.dumps({"apiVersion": "v1", "kind": "List", "items": items})
+
+
+def _widening(body: str, resources: ResourceSet) -> list[str]:
+    """What the change widens, one sentence each. Where the old set cannot be read, that is the sentence."""
+    try:
+        before = parse({"accepted.yaml": body.encode()})
+    except ResourceErrors:
+        return ["the set before cannot be read by this release: everything counts as widened"]
+    changes = diff(before, resources).widening
+    return [f"{one.kind}/{one.name} {one.path}: {one.widening}"[:300] for one in changes][:200]
 
 
 def accept_bundle(conn: Connection, bundle: Bundle, trusted_by: str, now_ns: int) -> None:
