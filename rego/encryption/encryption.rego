@@ -160,7 +160,7 @@ proved contains link if {
 # Why a link is not an encrypted one at all; undefined when it is.
 clear_because(link) := "not_declared" if {
 	not declared(link)
-} else := "encryption_none" if {
+} else := "no_encryption_declared" if {
 	object.get(input.context.links[link], "encryption", "none") != "required"
 } else := "never_keyed" if {
 	object.get(input.context.links[link], "state", "none") == "none"
