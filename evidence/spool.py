@@ -151,9 +151,13 @@ class Spool:
             SpoolUnwritable: It is not durable; nothing that it records may be answered.
             RuntimeError: Another number was due (a programmer's bug).
         """
-        future = asyncio.get_running_loop().create_future()
+        await self.submit(seq, frame)
+
+    def submit(self, seq: int, frame: bytes) -> asyncio.Future[None]:
+        """Queue a frame as `append` does; the future ends when it is durable, and may be ended earlier."""
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._submit(seq, frame, future)
-        await future
+        return future
 
     def append_sync(self, seq: int, frame: bytes) -> None:
         """Do as `append` does, blocking the calling thread."""

@@ -1,15 +1,13 @@
-"""Waiting for the spool: one future per frame, completed batch by batch, failed when its time is up.
+"""Deadlines of decisions that wait for the spool: one timer for all of them.
 
-The spool's worker completes frames in order, many per fdatasync. This wakes the loop once per batch instead
-of once per frame, and keeps the deadlines of all waiting frames with one timer. A frame whose time is up may
-still become durable: its decision is then in the ledger, but was answered as late.
+A frame whose time is up may still become durable: its decision is then in the ledger, but was answered as late
+(and is named in the next `decision_summary`).
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
-from concurrent.futures import Future
 from typing import Final
 
 from evidence.spool import Spool
@@ -24,8 +22,7 @@ class DurableQueue:
     def __init__(self, spool: Spool) -> None:
         self._spool = spool
         self._loop = asyncio.get_running_loop()
-        self._waiting: deque[tuple[Future[None], asyncio.Future[None], float]] = deque()
-        self._woken = False
+        self._waiting: deque[tuple[asyncio.Future[None], float]] = deque()
         self._timer: asyncio.TimerHandle | None = None
 
     def append(self, seq: int, frame: bytes, deadline: float) -> asyncio.Future[None]:
@@ -42,37 +39,18 @@ class DurableQueue:
         Raises:
             SpoolUnwritable: At once, when the spool takes no frame.
         """
-        done = self._loop.create_future()
-        source = self._spool.submit(seq, frame)
-        self._waiting.append((source, done, deadline))
-        source.add_done_callback(self._wake)
+        future = self._spool.submit(seq, frame)
+        self._waiting.append((future, deadline))
         if self._timer is None:
             self._timer = self._loop.call_later(_SWEEP_S, self._sweep)
-        return done
-
-    def _wake(self, _source: Future[None]) -> None:
-        # In the spool's worker. A lost update of the flag costs one more wake-up, never one too few: `_drain`
-        # clears it before it looks.
-        if not self._woken:
-            self._woken = True
-            self._loop.call_soon_threadsafe(self._drain)
-
-    def _drain(self) -> None:
-        self._woken = False
-        waiting = self._waiting
-        while waiting and waiting[0][0].done():
-            source, done, _ = waiting.popleft()
-            if done.done():
-                continue
-            failure = source.exception()
-            if failure is None:
-                done.set_result(None)
-            else:
-                done.set_exception(failure)
+        return future
 
     def _sweep(self) -> None:
-        now = self._loop.time()
-        for _, done, deadline in self._waiting:
-            if deadline <= now and not done.done():
-                done.set_exception(DecisionLate("the record was not durable in time"))
-        self._timer = self._loop.call_later(_SWEEP_S, self._sweep) if self._waiting else None
+        now, waiting = self._loop.time(), self._waiting
+        # Frames end in order, so what is done stands at the left.
+        while waiting and waiting[0][0].done():
+            waiting.popleft()
+        for future, deadline in waiting:
+            if deadline <= now and not future.done():
+                future.set_exception(DecisionLate("the record was not durable in time"))
+        self._timer = self._loop.call_later(_SWEEP_S, self._sweep) if waiting else None

@@ -127,7 +127,10 @@ class Handling:
         except SpoolUnwritable:
             return self._failed(review, "engine.spool_unwritable")
         except Exception as exc:
-            log.error("decision_failed", error=type(exc).__name__, cluster=self.caller.cluster)  # noqa: TRY400
+            # Type and place only: the text of a foreign exception may quote the object.
+            log.error(  # noqa: TRY400
+                "decision_failed", error=type(exc).__name__, at=_place(exc), cluster=self.caller.cluster
+            )
             return self._failed(review, "engine.no_result")
         # 6. Durable before answered.
         try:
@@ -193,3 +196,11 @@ class Handling:
     def _observe(self, review: Review, allowed: bool) -> None:
         elapsed = int((time.perf_counter() - self.started) * 1e6)
         self.shared.metrics.observe(self.caller.cluster, review.operation, allowed, elapsed)
+
+
+def _place(exc: BaseException) -> str:
+    """Module and line where an exception was raised."""
+    trace = exc.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    return f"{trace.tb_frame.f_globals.get('__name__')}:{trace.tb_lineno}" if trace is not None else ""

@@ -1,0 +1,371 @@
+"""Decisions per second of the webhook on one core, each durable before its answer, against a real OPA server.
+
+Webhook: TLS with the API server's client certificate, real spool (one fdatasync per group of decisions, counted and
+checked), the shipped Wasm bundle, complete records. Peer: `opa run --server` (TLS, GOMAXPROCS=1, decision log off)
+with bench/admission_peer.rego, written independently: it gets the raw AdmissionReview and must give the same
+verdict on every one. Second peer: the same OPA with our rules on ready-made facts and context.
+
+Servers are pinned to core 0, the client to core 1; 16 keep-alive connections; interleaved rounds; medians.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import datetime as dt
+import hashlib
+import json
+import os
+import platform
+import shutil
+import signal
+import socket
+import ssl
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import _admission_load as load
+import _admission_mix as mix
+
+ROOT = Path(__file__).resolve().parent.parent
+CLUSTER, CONNECTIONS, ROUNDS, REVIEWS, GOAL = "train-us", 16, 5, 512, 2.0
+SERVER_CORE, CLIENT_CORE = 0, 1
+
+
+def postures(resources: Any) -> dict[str, Any]:
+    """Every keyed link open and encrypted, fresh for a day."""
+    from policy_engine.gate.posture import LinkPosture
+
+    now = time.time_ns()
+    return {
+        name: LinkPosture("required", "open", "encrypted", "encrypted", now, now + 86_400 * 10**9, 1)
+        for name, link in resources.links.items()
+        if link.encryption == "required"
+    }
+
+
+def parts() -> tuple[Any, Any, Any]:
+    """Resources of the example estate, the shipped bundle, its Wasm engine."""
+    from policy_engine.resources.load import load as load_resources
+    from policy_engine.rules.bundle import shipped
+    from policy_engine.rules.wasm import WasmEngine
+
+    bundle = shipped()
+    return load_resources(ROOT / "deploy/examples/estate"), bundle, WasmEngine(bundle)
+
+
+def serve(folder: Path) -> None:
+    """The webhook, as production composes it, until SIGTERM. Writes its port into `folder`."""
+    import asyncio
+
+    import uvloop
+
+    from evidence.spool import Spool
+    from policy_engine.admission.app import AdmissionApp
+    from policy_engine.admission.deps import AdmissionDeps, Policy
+    from policy_engine.admission.identities import ClusterIdentity, Identities
+    from policy_engine.facts import NoLookup
+    from policy_engine.listeners import ListenerSpec, Listeners, TlsFiles, stop_on_signals
+
+    resources, bundle, engine = parts()
+    policy, links, lookup = Policy(engine, bundle), postures(resources), NoLookup()
+    identities = Identities([ClusterIdentity(CLUSTER, ((folder / "ca.crt").read_bytes(),))])
+    scopes = {name: hashlib.sha256(name.encode()).hexdigest()[:32] for name in ("estate", *resources.tenants)}
+    spool = Spool(folder / "spool", "bench")
+    spool.start()
+
+    async def main() -> None:
+        stop = asyncio.Event()
+        stop_on_signals(stop)
+        app = AdmissionApp(
+            AdmissionDeps(
+                policy=lambda: policy,
+                resources=lambda: resources,
+                postures=lambda: links,
+                lookup=lambda _cluster: lookup,
+                identities=lambda: identities,
+                scope_ids=scopes.__getitem__,
+                spool=spool,
+                boot_id="bench",
+                clock=time.time_ns,
+            )
+        )
+        files = TlsFiles(folder / "server.crt", folder / "server.key", identities.client_ca_pem)
+        listeners = Listeners([ListenerSpec("admission", app, tls=files, client_cert="optional")])
+        await listeners.start()
+        (folder / "port").write_text(str(listeners.port("admission")))
+        await listeners.serve_until(stop)
+
+    profile = os.environ.get("BENCH_PROFILE")
+    with contextlib.ExitStack() as stack:
+        if profile:
+            import cProfile
+
+            profiler = stack.enter_context(cProfile.Profile())
+            stack.callback(lambda: profiler.dump_stats(profile))
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(main())
+    spool.stop()
+    engine.close()
+
+
+def certificates(folder: Path) -> tuple[ssl.SSLContext, ssl.SSLContext]:
+    """One CA; the server's pair in `folder`; a client context with, and one without, a certificate."""
+    from policy_engine.embedded.ca import Authority
+
+    now = dt.datetime.now(dt.UTC)
+    authority = Authority.open(folder, "bench", now)
+    authority.server("server", ("localhost",), now)
+    client = authority.client("apiserver", now)
+    plain = ssl.create_default_context(cafile=str(authority.ca_file))
+    mutual = ssl.create_default_context(cafile=str(authority.ca_file))
+    mutual.load_cert_chain(client.cert, client.key)
+    return mutual, plain
+
+
+def peer_data(resources: Any) -> dict[str, Any]:
+    """The estate as data of the peer's policy: what an OPA beside one cluster would be given."""
+    cluster = resources.clusters[CLUSTER]
+    links = {
+        name: {
+            "encryption": link.encryption,
+            "state": "none",
+            "posture": "unknown",
+            "reason": "never keyed",
+            "since": 0,
+        }
+        for name, link in resources.links.items()
+    }
+    for name, posture in postures(resources).items():
+        links[name] |= {"state": posture.state, "posture": posture.posture, "reason": posture.reason}
+    return {
+        "estate": {
+            "cluster": {"site_label": cluster.site_label, "site_labels": dict(cluster.site_labels)},
+            "bindings": {
+                b.namespace: {
+                    "tenant": b.tenant,
+                    "regions": list(b.regions),
+                    "datasets": list(b.datasets),
+                    "segments": list(b.segments),
+                    "undeclared": b.undeclared,
+                }
+                for b in resources.bindings.values()
+                if b.cluster == CLUSTER
+            },
+            "tenants": {t.name: {"jurisdictions": list(t.jurisdictions)} for t in resources.tenants.values()},
+            "sites": {
+                s.name: {"region": s.region, "jurisdiction": s.jurisdiction} for s in resources.sites.values()
+            },
+            "datasets": {
+                d.name: {"sites": list(d.sites), "regions": list(d.regions)}
+                for d in resources.datasets.values()
+            },
+            "segments": {s.name: {"site": s.site, "dataset": s.dataset} for s in resources.segments.values()},
+            "flows": [
+                {"from": f.from_, "to": f.to, "links": list(f.links)} for f in resources.flows.values()
+            ],
+            "links": links,
+        }
+    }
+
+
+def our_inputs(resources: Any, bodies: list[bytes]) -> list[bytes]:
+    """Facts, context and now of each review, made beforehand: what OPA would get from our host."""
+    from policy_engine.context import context
+    from policy_engine.facts import NoLookup, facts
+    from policy_engine.rules.engine import engine_input
+
+    out, links, lookup, now = [], postures(resources), NoLookup(), time.time_ns()
+    for body in bodies:
+        found = facts(json.loads(body)["request"], lookup, cluster=CLUSTER)
+        out.append(engine_input(found, context(found, resources, links), now).body)
+    return out
+
+
+def free_port() -> int:
+    """A port that is free now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+@contextlib.contextmanager
+def process(
+    command: list[str], environment: dict[str, str] | None = None
+) -> Iterator[subprocess.Popen[bytes]]:
+    """A child on the server's core; ended when the block ends."""
+    child = subprocess.Popen(
+        command,
+        env={**os.environ, **(environment or {})},
+        cwd=ROOT,
+        preexec_fn=lambda: os.sched_setaffinity(0, {SERVER_CORE}),  # noqa: PLW1509 - one thread here
+    )
+    try:
+        yield child
+    finally:
+        child.send_signal(signal.SIGTERM)
+        try:
+            child.wait(10)
+        except subprocess.TimeoutExpired:
+            child.kill()
+            child.wait()
+
+
+def wait_for(port: int, child: subprocess.Popen[bytes]) -> None:
+    """Until a port accepts."""
+    for _ in range(600):
+        if child.poll() is not None:
+            raise RuntimeError(f"a server ended while it started: {child.args!r}")
+        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):
+            return
+        time.sleep(0.05)
+    raise RuntimeError("a server did not accept in time")
+
+
+@contextlib.contextmanager
+def opa(folder: Path, *arguments: str) -> Iterator[int]:
+    """A real OPA server; its port."""
+    from policy_engine.rules.opa import binary
+
+    port = free_port()
+    tls = [f"--tls-cert-file={folder / 'server.crt'}", f"--tls-private-key-file={folder / 'server.key'}"]
+    command = [
+        str(binary()),
+        "run",
+        "--server",
+        f"--addr=127.0.0.1:{port}",
+        "--log-level=error",
+        "--skip-version-check",
+    ]
+    with process([*command, *tls, *arguments], {"GOMAXPROCS": "1"}) as child:
+        wait_for(port, child)
+        yield port
+
+
+@contextlib.contextmanager
+def webhook(folder: Path) -> Iterator[int]:
+    """The webhook in a process of its own; its port."""
+    with process([sys.executable, __file__, "--serve", str(folder)]) as child:
+        for _ in range(600):
+            if (folder / "port").exists() and (text := (folder / "port").read_text()):
+                break
+            if child.poll() is not None:
+                raise RuntimeError("the webhook ended while it started")
+            time.sleep(0.05)
+        yield int(text)
+
+
+def frames(folder: Path) -> int:
+    """Decisions in the spool now, read from its files."""
+    from evidence import spoolfile
+
+    spool = folder / "spool" / "bench"
+    return sum(
+        sum(1 for _ in spoolfile.frames(spoolfile.path_of(spool, first).read_bytes(), first))
+        for first in spoolfile.segments(spool)
+    )
+
+
+def machine() -> str:
+    """What was measured on."""
+    model = platform.processor() or platform.machine()
+    with contextlib.suppress(OSError):
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        model = next((x.split(":", 1)[1].strip() for x in lines if x.startswith("model name")), model)
+    return f"{model}, {os.cpu_count()} cores, Python {platform.python_version()}, {platform.system()} {platform.release()}"
+
+
+def main() -> None:
+    """Measure and print; the last line is the ratio."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--serve", type=Path)
+    parser.add_argument("--seconds", type=float, default=3.0, help="per server and round")
+    parser.add_argument("--rounds", type=int, default=ROUNDS)
+    parser.add_argument("--only", choices=("webhook",), help="no peers, no ratio")
+    options = parser.parse_args()
+    if options.serve:
+        serve(options.serve)
+        return
+    os.sched_setaffinity(0, {CLIENT_CORE})
+    folder = Path(tempfile.mkdtemp(prefix="sluicegate-bench-"))
+    try:
+        measure(folder, options)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def measure(folder: Path, options: argparse.Namespace) -> None:
+    """All rounds."""
+    mutual, plain = certificates(folder)
+    resources, bundle, engine = parts()
+    engine.close()
+    made = mix.reviews(REVIEWS)
+    bodies, allowed = [body for body, _ in made], [want.startswith("allow") for _, want in made]
+    inputs = our_inputs(resources, bodies)
+    (folder / "data.json").write_text(json.dumps(peer_data(resources)))
+    sources = folder / "rules"
+    for name, text in bundle.sources.items():
+        if name.endswith(".rego"):
+            path = sources / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(text)
+    with contextlib.ExitStack() as stack:
+        port = stack.enter_context(webhook(folder))
+        requests = [load.request(f"/admit/{CLUSTER}?timeout=10s", body, port) for body in bodies]
+        yes, no = b'"allowed":true', b'"allowed":false'
+        targets = [load.Target("webhook", port, mutual, requests, allowed, yes, no)]
+        if options.only is None:
+            port = stack.enter_context(
+                opa(folder, str(ROOT / "bench/admission_peer.rego"), str(folder / "data.json"))
+            )
+            raw = [load.request("/", body, port) for body in bodies]
+            targets.append(load.Target("OPA, raw review", port, plain, raw, allowed, yes, no))
+            port = stack.enter_context(opa(folder, str(sources)))
+            ready = [load.request("/v0/data/sluicegate/main/result", body, port) for body in inputs]
+            targets.append(
+                load.Target("OPA, our facts", port, plain, ready, allowed, b'"violations":[]', b'"rule":')
+            )
+        for target in targets:  # every verdict of every server, compared one by one
+            _, answers = load.drive(target, connections=CONNECTIONS, seconds=None, count=REVIEWS)
+            assert len(answers) == REVIEWS
+        rates: dict[str, list[float]] = {target.name: [] for target in targets}
+        before, answered = frames(folder), 0.0
+        for _ in range(options.rounds):
+            for target in targets:
+                rate, _ = load.drive(target, connections=CONNECTIONS, seconds=options.seconds)
+                rates[target.name].append(rate)
+                answered += rate * options.seconds if target.name == "webhook" else 0
+        recorded = frames(folder) - before
+    report(rates, bodies, recorded, answered)
+
+
+def report(rates: dict[str, list[float]], bodies: list[bytes], recorded: int, answered: float) -> None:
+    """Both sides, the machine, the ratio."""
+    middle = {name: statistics.median(values) for name, values in rates.items()}
+    print(machine())
+    size = statistics.mean(len(body) for body in bodies)
+    print(
+        f"{len(bodies)} reviews of {size:.0f} octets on average, {CONNECTIONS} connections, one core for the server"
+    )
+    for name, values in rates.items():
+        spread = f"{min(values):.0f}-{max(values):.0f}"
+        print(f"{name:<16} {middle[name]:>7.0f} decisions/s  (rounds {spread})")
+    print(f"records made durable: {recorded}, answered: about {answered:.0f}")
+    if recorded < answered * 0.98:
+        raise SystemExit("fewer records than answers")
+    if "OPA, raw review" in middle:
+        print(
+            f"goal: ratio at least {GOAL}; against OPA on our facts: {middle['webhook'] / middle['OPA, our facts']:.2f}"
+        )
+        print(f"ratio={middle['webhook'] / middle['OPA, raw review']:.2f}")
+
+
+if __name__ == "__main__":
+    main()
