@@ -32,9 +32,7 @@ class Loop:
         self._register(sock, lambda: self._frames(sock, take))
 
     def run(self) -> None:
-        """Serve until SIGTERM or `stop`."""
-        signal.signal(signal.SIGTERM, self.stop)
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        """Serve until `stop`."""
         due = boottime_ns()
         while not self._stopped:
             now = boottime_ns()
@@ -47,6 +45,11 @@ class Loop:
             if isinstance(key.fileobj, socket.socket):
                 key.fileobj.close()
         Path(self._path).unlink(missing_ok=True)
+
+    def stop_on_signal(self) -> None:
+        """Let SIGTERM end the loop; for the main thread of a process."""
+        signal.signal(signal.SIGTERM, self.stop)
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
 
     def stop(self, *_: object) -> None:
         """Leave the loop at its next turn."""

@@ -88,14 +88,14 @@ class Relay:
         self._late: list[tuple[int, int, socket.socket, bytes]] = []
         self._serial = 0
         delayed = any(link.delay_ns for link in self.links.values())
-        self._loop = Loop(doc["control"], self._answer, self._tick, DELAY_PERIOD_NS if delayed else PERIOD_NS)
+        self.loop = Loop(doc["control"], self._answer, self._tick, DELAY_PERIOD_NS if delayed else PERIOD_NS)
         for link in self.links.values():
             for way in DIRECTIONS:
                 self._wire(link, way)
 
     def run(self) -> None:
-        """Serve until SIGTERM."""
-        self._loop.run()
+        """Serve until its loop is stopped."""
+        self.loop.run()
 
     def _wire(self, link: RelayedLink, way: str) -> None:
         source, target = link.ports[way[0]], link.ports[way[2]]
@@ -111,7 +111,7 @@ class Relay:
             else:
                 send_quietly(target, frame)
 
-        self._loop.port(source, take)
+        self.loop.port(source, take)
 
     def _tick(self, now_ns: int) -> None:
         while self._late and self._late[0][0] <= now_ns:
@@ -137,7 +137,9 @@ class Relay:
 
 def run(doc: Mapping[str, Any]) -> None:
     """Run a relay until SIGTERM: {"control", "canary": hex, "links": [{"name", "a", "b", "delay_ms"}]}."""
-    Relay(doc).run()
+    process = Relay(doc)
+    process.loop.stop_on_signal()
+    process.run()
 
 
 def main(argv: Sequence[str] | None = None) -> None:

@@ -98,7 +98,7 @@ class Traffic:
         canary, size = bytes.fromhex(doc.get("canary", "")), int(doc.get("size", 256))
         self._rate = int(doc.get("rate_fps", 250))
         self._sending = bool(doc.get("sending", True))
-        self._loop = Loop(doc["control"], self._answer, self._burst, BURST_NS)
+        self.loop = Loop(doc["control"], self._answer, self._burst, BURST_NS)
         self.streams: dict[str, dict[str, Stream]] = {}
         self._outputs: list[tuple[Any, Stream]] = []
         self._owed = 0.0
@@ -107,8 +107,8 @@ class Traffic:
             self._add(link, canary, size)
 
     def run(self) -> None:
-        """Serve until SIGTERM."""
-        self._loop.run()
+        """Serve until its loop is stopped."""
+        self.loop.run()
 
     def _add(self, doc: Mapping[str, Any], canary: bytes, size: int) -> None:
         name = doc["name"]
@@ -116,7 +116,7 @@ class Traffic:
         self.streams[name] = {way: Stream(name, way, canary, size) for way in ("a>b", "b>a")}
         for way, stream in self.streams[name].items():
             self._outputs.append((ports[way[0]], stream))
-            self._loop.port(ports[way[2]], stream.arrived)
+            self.loop.port(ports[way[2]], stream.arrived)
 
     def _burst(self, now_ns: int) -> None:
         elapsed = 0 if self._last_ns is None else min(now_ns - self._last_ns, 10 * BURST_NS)
@@ -148,7 +148,9 @@ class Traffic:
 
 def run(doc: Mapping[str, Any]) -> None:
     """Run until SIGTERM: {"control", "canary", "rate_fps", "size", "sending", "links"}."""
-    Traffic(doc).run()
+    process = Traffic(doc)
+    process.loop.stop_on_signal()
+    process.run()
 
 
 def main(argv: Sequence[str] | None = None) -> None:
