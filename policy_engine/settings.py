@@ -49,6 +49,8 @@ class Settings(BaseSettings):
     """Port on which agents dial in."""
     tick_seconds: float = Field(default=1.0, gt=0, le=3600)
     """Time between two ticks of the ledger: embedded 1 s, production 60 s."""
+    verdict_seconds: float = Field(default=300.0, gt=0, le=3600)
+    """Time between two verdict records of a link: encrypted yes, no or unknown."""
     reconcile_seconds: float = Field(default=0.5, gt=0, le=60)
     """Time between two looks of the conductor at every link."""
     poll_seconds: float = Field(default=25.0, gt=0, le=60)

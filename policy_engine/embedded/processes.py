@@ -66,6 +66,10 @@ class Processes:
             found["forkserver"] = self._server.pid
         return found
 
+    def wanted(self) -> list[Wanted]:
+        """What should run."""
+        return list(self._wanted)
+
     def want(self, wanted: list[Wanted]) -> None:
         """Declare what should run, adopt what already does, start the rest in a sensible order.
 

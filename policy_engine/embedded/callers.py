@@ -1,0 +1,69 @@
+"""Who may call: API servers of clusters (certificate or path token), and the first token of the API."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+from sqlalchemy import Connection
+
+from policy_engine import grants
+from policy_engine.admission.identities import ClusterIdentity, Identities
+from policy_engine.embedded.ca import Authority, Pair, write_private
+from policy_engine.resources.resource_set import ResourceSet
+
+LOCAL: Final = "local"
+ADMIN: Final = "admin"
+ROLES: Final = ("admin", "operator", "auditor", "viewer")
+ADMIN_DAYS: Final = 365
+PATH_TOKEN_DAYS: Final = 365
+
+
+def cluster_authorities(
+    resources: ResourceSet, folder: Path, now: dt.datetime
+) -> Mapping[str, tuple[Authority, Pair]]:
+    """An authority and an API server's client certificate for each cluster that declares none.
+
+    Embedded only: in production a Cluster names the authority of its own API server.
+    """
+    made: dict[str, tuple[Authority, Pair]] = {}
+    for name, cluster in resources.clusters.items():
+        if cluster.identity.client_ca is None and cluster.identity.client_ca_file is None:
+            authority = Authority.open(folder / name, f"{name} API server CA (embedded)", now)
+            made[name] = (authority, authority.client("kube-apiserver", now))
+    return made
+
+
+def identities(
+    conn: Connection, resources: ResourceSet, authorities: Mapping[str, tuple[Authority, Pair]], now_ns: int
+) -> Identities:
+    """The webhook's table of callers."""
+    tokens = grants.path_token_hashes(conn, now_ns)
+    entries = []
+    for name, cluster in resources.clusters.items():
+        declared = cluster.identity.client_ca
+        cas = (declared.encode(),) if declared else ()
+        if name in authorities:
+            cas = (authorities[name][0].ca_file.read_bytes(),)
+        hashes = tokens.get(name, frozenset()) if cluster.identity.path_token else frozenset()
+        entries.append(ClusterIdentity(name, client_cas=cas, token_hashes=hashes))
+    return Identities(entries)
+
+
+def first_tokens(conn: Connection, resources: ResourceSet, folder: Path, now_ns: int) -> None:
+    """Issue the administrator's token and each cluster's path token where their files are missing."""
+    admin = folder / "admin.token"
+    if not admin.exists():
+        for role in ROLES:
+            grants.add_grant(conn, LOCAL, ADMIN, role, "*", by="set-up", now_ns=now_ns)
+        issued = grants.issue_token(
+            conn, LOCAL, ADMIN, label="set-up", by="set-up", now_ns=now_ns, days=ADMIN_DAYS
+        )
+        write_private(admin, issued.token.encode())
+    for name, cluster in resources.clusters.items():
+        file = folder / f"{name}.path-token"
+        if cluster.identity.path_token and not file.exists():
+            path = grants.issue_path_token(conn, name, by="set-up", now_ns=now_ns, days=PATH_TOKEN_DAYS)
+            write_private(file, path.token.encode())

@@ -1,0 +1,427 @@
+"""Composition root of the embedded mode: what runs in the event loop, wired by hand.
+
+Ledger and sequencer, hub and conductor, gate, webhook, API, witness. Processes (OpenBao, agents, data
+planes, relay, traffic) are the main thread's (`embedded.up`); this part neither starts nor stops them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import datetime as dt
+import secrets
+import time
+from collections.abc import Callable, Coroutine, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from prometheus_client import CollectorRegistry
+
+from evidence import outbox
+from evidence.checkpoint import verifier_of
+from evidence.database import Database
+from evidence.ledger import Ledger
+from evidence.logs import get_logger
+from evidence.package.trust import Trust
+from evidence.records import Draft
+from evidence.scope import ESTATE
+from evidence.sequencer import Sequencer
+from evidence.spool import Spool
+from keymgmt.bell import Bell
+from keymgmt.conductor import Conductor
+from keymgmt.custody_openbao import OpenBaoLinkKeys, OpenBaoSigner
+from keymgmt.errors import KeymgmtError
+from keymgmt.hub import AgentHub
+from keymgmt.limits import LIMITS as KEY_LIMITS
+from keymgmt.observed import ViolationReport
+from keymgmt.provision import KeyStore
+from keymgmt.samples import Sample
+from policy_engine.admission.app import AdmissionApp
+from policy_engine.admission.deps import AdmissionDeps, Policy
+from policy_engine.admission.identities import Identities
+from policy_engine.api import create_api
+from policy_engine.embedded import accept, callers
+from policy_engine.embedded.ca import Pair, write_private
+from policy_engine.embedded.custody import CheckpointMirror, PermitStore
+from policy_engine.embedded.estate import bare_links, keyed_links
+from policy_engine.embedded.keystates import KeyStates
+from policy_engine.embedded.services import EmbeddedServices
+from policy_engine.embedded.state import StateFolder
+from policy_engine.gate import signer as signers
+from policy_engine.gate.loop import Gate, GatePorts
+from policy_engine.gate.permits import PermitIssuer
+from policy_engine.gate.verdicts import VerdictBatch, links_of_tenants
+from policy_engine.inventory.static import StaticLookup
+from policy_engine.listeners import Listeners, ListenerSpec, TlsFiles
+from policy_engine.resources.resource_set import ResourceSet
+from policy_engine.rules.bundle import Bundle, shipped
+from policy_engine.rules.wasm import WasmEngine
+from policy_engine.settings import Settings
+from policy_engine.witness import Witness
+
+SPOOL_ID: Final = "admission"
+SIGNER_CHECK_SECONDS: Final = 60.0
+log = get_logger("policy_engine.embedded")
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What the main thread has ready before the event loop starts.
+
+    Attributes:
+        settings: Settings of this process.
+        state: The state folder.
+        ports: Listener name -> TCP port.
+        tls: Listener name -> certificate and key.
+        database: Started, schema up to date.
+        keystore: The provisioned key store.
+        resources: Declared state, loaded and checked.
+        estate_folder: Where it was read from.
+        describe: Processes and key store as the main thread sees them.
+        allow_faults: Whether data planes accept fault injection (the demo's and drills' systems only).
+    """
+
+    settings: Settings
+    state: StateFolder
+    ports: Mapping[str, int]
+    tls: Mapping[str, Pair]
+    database: Database
+    keystore: KeyStore
+    resources: ResourceSet
+    estate_folder: str
+    describe: Callable[[], Mapping[str, Any]]
+    allow_faults: bool = False
+
+
+class System:
+    """Everything that runs in the event loop. Make and use it inside that loop."""
+
+    def __init__(self, parts: Parts) -> None:
+        self.parts = parts
+        self.instance = secrets.token_hex(8)
+        self.clock: Callable[[], int] = time.time_ns
+        self._tasks: list[asyncio.Task[None]] = []
+        self.failed: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        self._draining = False
+        self._stop_sequencer = asyncio.Event()
+        self._started_ns = self.clock()
+
+    # --- start ------------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Start every part in the order in which they need each other."""
+        self._open_policy()
+        await self._accept()
+        self._open_ledger()
+        self._open_keys()
+        await self._open_gate()
+        self._open_doors()
+        await self.listeners.start()
+        self._run_tasks()
+
+    def _open_policy(self) -> None:
+        self.bundle: Bundle = shipped()
+        self.policy = Policy(WasmEngine(self.bundle), self.bundle)
+
+    async def _accept(self) -> None:
+        """Accept declared state and bundle; issue the first credentials; note enabled faults."""
+        parts, now = self.parts, self.clock()
+        authorities = callers.cluster_authorities(
+            parts.resources, parts.state.folder("tls") / "clusters", dt.datetime.now(dt.UTC)
+        )
+
+        def write(conn: Any) -> int:
+            generation = accept.accept_resources(conn, parts.resources, parts.estate_folder, now)
+            accept.accept_bundle(conn, self.bundle, "digest in the wheel", now)
+            callers.first_tokens(conn, parts.resources, parts.state.folder("tokens"), now)
+            if parts.allow_faults:
+                public = {"component": "data planes", "since": str(now), "faults": ["allowed"]}
+                outbox.put(conn, Draft("faults_enabled", ESTATE, accept.SOURCE, now, public), now_ns=now)
+            return generation
+
+        generation = await parts.database.write(write)
+        self.resources = parts.resources.with_generation(generation)
+        self.links = keyed_links(self.resources)
+        self.bare = bare_links(self.resources)
+        self.tenants_of = links_of_tenants(self.resources)
+        self.authorities = authorities
+        self._read_identities()
+
+    def _read_identities(self) -> None:
+        now = self.clock()
+        self.identities: Identities = self.parts.database.read_sync(
+            lambda conn: callers.identities(conn, self.resources, self.authorities, now)
+        )
+
+    def _client_authorities(self) -> str:
+        return self.identities.client_ca_pem()
+
+    def _open_ledger(self) -> None:
+        parts = self.parts
+        self.ledger = Ledger.open(parts.database)
+        self.scope_ids = self.ledger.ensure_scopes(ESTATE, *sorted(self.resources.tenants))
+        self.spool = Spool(parts.state.folder("spool"), SPOOL_ID)
+        self.spool.start()
+        session = parts.keystore.session("ledger")
+        self.ledger_key = OpenBaoSigner(session, "ledger")
+        self.sequencer = Sequencer(
+            parts.database,
+            self.ledger,
+            [self.spool],
+            mirror=CheckpointMirror(session),
+            signer=self.ledger_key,
+            tick_seconds=parts.settings.tick_seconds,
+        )
+
+    def _open_keys(self) -> None:
+        parts, settings = self.parts, self.parts.settings
+        limits = replace(
+            KEY_LIMITS,
+            poll_hold_ms=int(settings.poll_seconds * 1000),
+            reconcile_ms=int(settings.reconcile_seconds * 1000),
+            lease_ttl_ms=5_000,  # one control plane: a killed one's lease must not hold up the next for long
+            lease_renew_ms=1_500,
+        )
+        bell = Bell()
+        self.hub = AgentHub(
+            database=parts.database,
+            links=lambda: self.links,
+            bell=bell,
+            limits=limits,
+            on_sample=self._on_sample,
+            on_violation=self._on_violation,
+        )
+        self.key_states = KeyStates(lambda: self.conductor.journal, lambda: self.links)
+        keys = OpenBaoLinkKeys(parts.keystore.session("conductor"), epoch=parts.keystore.epoch)
+        self.conductor = Conductor(
+            database=parts.database,
+            links=lambda: self.links,
+            keys=keys,
+            presence=self.hub,
+            bell=bell,
+            limits=limits,
+            on_change=self.key_states.ring,
+        )
+
+    async def _open_gate(self) -> None:
+        parts = self.parts
+        ports = GatePorts(
+            database=parts.database,
+            links=lambda: self.links,
+            bare=lambda: self.bare,
+            keys=self.key_states.get,
+            clock=self.clock,
+        )
+        self.gate = Gate(ports)
+        await self.key_states.refresh()
+        await self.gate.load()
+        self.verdicts = VerdictBatch(
+            self.clock(), lambda link: self.tenants_of.get(link, frozenset()), faulty=parts.allow_faults
+        )
+        self.permit_custody = PermitStore(parts.keystore.session("gate"))
+        self.permit_signer = await asyncio.to_thread(self._obtain_signer)
+        self.hub.permits = PermitIssuer(self.gate, lambda: self.permit_signer)
+
+    def _obtain_signer(self) -> signers.DelegatedSigner:
+        longest = max(
+            (spec.profile.ttl_ns + spec.profile.max_hold_ns for spec in self.links.values()), default=0
+        )
+        life = signers.lifetime_ns(longest, 0)
+        return signers.obtain(self.permit_custody, self.parts.keystore.epoch, self.clock(), life)
+
+    def _open_doors(self) -> None:
+        parts, host = self.parts, self.parts.settings.host
+        lookup = StaticLookup()
+        self.admission_deps = AdmissionDeps(
+            policy=lambda: self.policy,
+            resources=lambda: self.resources,
+            postures=self.gate.postures,
+            lookup=lambda _cluster: lookup,
+            identities=lambda: self.identities,
+            scope_ids=self.scope_ids.__getitem__,
+            spool=self.spool,
+            boot_id=self.instance,
+            clock=self.clock,
+        )
+        admission = AdmissionApp(self.admission_deps)
+        registry = CollectorRegistry()
+        registry.register(admission.metrics)
+        self.services = EmbeddedServices(
+            database=parts.database,
+            ledger=self.ledger,
+            conductor=self.conductor,
+            gate=self.gate,
+            admission=self.admission_deps,
+            tenants_of=lambda: self.tenants_of,
+            describe=self.describe,
+            not_ready=self.not_ready,
+            reload_identities=self._read_identities,
+            state=parts.state.root,
+        )
+        api = create_api(self.services, clock=self.clock, registry=registry, version=_version())
+        agents_ca = parts.keystore.agents_ca
+
+        def tls(name: str, client_ca: Callable[[], str] | None = None) -> TlsFiles:
+            return TlsFiles(parts.tls[name].cert, parts.tls[name].key, client_ca)
+
+        self.listeners = Listeners(
+            [
+                ListenerSpec(
+                    "admission",
+                    admission,
+                    host,
+                    parts.ports["admission"],
+                    tls("admission", self._client_authorities),
+                    "optional",
+                ),
+                ListenerSpec("api", api, host, parts.ports["api"], tls("api"), "none"),
+                ListenerSpec(
+                    "agents",
+                    self.hub,
+                    host,
+                    parts.ports["agents"],
+                    tls("agents", lambda: agents_ca),
+                    "required",
+                ),
+            ]
+        )
+
+    def _run_tasks(self) -> None:
+        witness = Witness(
+            self.parts.database,
+            self.instance,
+            {
+                "admission": self._serves,
+                "conductor": lambda: {"status": "ok" if self.conductor.term is not None else "not leading"},
+                "gate": lambda: {"links": len(self.links)},
+                "ledger": lambda: {"status": str(self.sequencer.failure or "ok")},
+            },
+            self.clock,
+        )
+        for name, work in {
+            "sequencer": self.sequencer.run(self._stop_sequencer),
+            "conductor": self.conductor.run(),
+            "key states": self.key_states.run(),
+            "gate": self.gate.run(),
+            "verdicts": self._write_verdicts(),
+            "permit signer": self._renew_signer(),
+            "certificates": self._reload_certificates(),
+            "witness": witness.run(),
+            "trust file": self._write_trust(),
+        }.items():
+            self._spawn(name, work)
+
+    def _spawn(self, name: str, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work, name=name)
+        task.add_done_callback(self._ended)
+        self._tasks.append(task)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        """A part that ends by an exception ends the system: half a control plane is worse than none."""
+        if task.cancelled() or task.exception() is None or self.failed.done():
+            return
+        error = task.exception()
+        log.error("part_failed", part=task.get_name(), error=type(error).__name__, reason=str(error)[:256])
+        self.failed.set_result(f"{task.get_name()}: {type(error).__name__}")
+
+    # --- callbacks and small loops ----------------------------------------------------------------------
+
+    def _on_sample(self, sample: Sample) -> None:
+        self.gate.on_sample(sample)
+        self.verdicts.add(sample)
+
+    def _on_violation(self, report: ViolationReport) -> None:
+        self.gate.on_violation(report.link, report.endpoint, report.violation.code)
+
+    async def _write_verdicts(self) -> None:
+        while True:
+            await asyncio.sleep(self.parts.settings.verdict_seconds)
+            await self._flush_verdicts()
+
+    async def _flush_verdicts(self) -> None:
+        now = self.clock()
+        drafts = self.verdicts.flush(sorted(self.links), now)
+        await self.parts.database.write(
+            lambda conn: [outbox.put(conn, draft, now_ns=now) for draft in drafts] and None
+        )
+
+    async def _renew_signer(self) -> None:
+        while True:
+            await asyncio.sleep(SIGNER_CHECK_SECONDS)
+            if self.permit_signer.due(self.clock()):
+                try:
+                    self.permit_signer = await asyncio.to_thread(self._obtain_signer)
+                except KeymgmtError as error:
+                    log.warning("permit_signer_not_renewed", reason=str(error), fix=error.fix)
+
+    async def _reload_certificates(self) -> None:
+        while True:
+            await asyncio.sleep(1.0)
+            await self.listeners.reload()
+
+    async def _write_trust(self) -> None:
+        """Write the trust file once the ledger has announced its key. Hand it over by another way."""
+        while self.ledger.signing_key() is None:
+            await asyncio.sleep(0.2)
+        key = await asyncio.to_thread(verifier_of, self.ledger_key)
+        trust = Trust(self.ledger.origin(), (key,), None, self.scope_ids)
+        write_private(self.parts.state.root / "trust.json", trust.encode(), 0o644)
+
+    # --- what it says of itself -------------------------------------------------------------------------
+
+    def _serves(self) -> Mapping[str, Any]:
+        return {
+            "resource_digest": self.resources.digest,
+            "generation": self.resources.generation,
+            "bundle_digest": self.bundle.bundle_digest,
+            "policy_digest": self.bundle.policy_digest,
+        }
+
+    def not_ready(self) -> Mapping[str, str]:
+        """Check name -> reason; empty means ready."""
+        found: dict[str, str] = {}
+        if self._draining:
+            found["draining"] = "the control plane is stopping"
+        if self.spool.failure is not None:
+            found["spool"] = self.spool.failure
+        return found
+
+    def describe(self) -> Mapping[str, Any]:
+        """Status for the API and `sluicegate status`."""
+        failure = self.sequencer.failure
+        return {
+            "mode": "embedded",
+            "custody": "embedded (not separated)",
+            "evidence": "self-asserted",
+            "faults": "enabled" if self.parts.allow_faults else "off",
+            "instance": self.instance,
+            "started_ns": str(self._started_ns),
+            **self._serves(),
+            "conductor": "leads" if self.conductor.term is not None else "waits for the lease",
+            "ledger": "appends" if failure is None else str(failure),
+            "spool": self.spool.failure or "writable",
+            **self.parts.describe(),
+        }
+
+    # --- stop -------------------------------------------------------------------------------------------
+
+    async def stop(self) -> None:
+        """Drain the doors, give the lease back, append and sign what is there."""
+        self._draining = True
+        self.hub.close()
+        await self.listeners.stop()
+        await self._flush_verdicts()
+        sequencer = [task for task in self._tasks if task.get_name() == "sequencer"]
+        others = [task for task in self._tasks if task.get_name() != "sequencer"]
+        for task in others:
+            task.cancel()
+        await asyncio.gather(*others, return_exceptions=True)
+        self._stop_sequencer.set()
+        await asyncio.wait(sequencer, timeout=15)
+        self.spool.stop()
+        self.policy.engine.close()  # type: ignore[attr-defined]
+
+
+def _version() -> str:
+    from importlib.metadata import version
+
+    return version("sluicegate")

@@ -1,0 +1,220 @@
+"""`sluicegate up`: the main thread starts, watches and ends processes; the event loop runs beside it.
+
+Order of the start: the lock; certificates; OpenBao, fork server and migration as processes of their own;
+only then this process imports its own parts (seconds of CPU), which they use to get ready. OpenBao is
+started and restarted from the main thread, because its life is tied to the thread that forks it.
+
+A clean stop (Ctrl-C, SIGTERM) ends everything, agents and data planes too. After kill -9 those live on
+and the next `up` adopts them; OpenBao, relay and traffic end with this process.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final, TextIO
+
+from policy_engine.embedded.state import StateFolder, UpLock
+from policy_engine.errors import PolicyEngineError, StartError
+
+WATCH_SECONDS: Final = 0.5
+READY_SECONDS: Final = 60.0
+
+
+def run(overrides: Mapping[str, Any], config: Path | None = None, *, allow_faults: bool = False) -> int:
+    """Run until a signal; returns the exit code.
+
+    Args:
+        overrides: Settings from the command line.
+        config: Settings file.
+        allow_faults: Data planes accept fault injection. No setting and no option of `up` sets it.
+    """
+    from policy_engine.settings import load
+
+    settings = load(overrides, file=config).settings
+    state = StateFolder.prepare(settings.state_dir)
+    lock = UpLock(state)
+    lock.acquire()
+    says = Says(sys.stdout)
+    _log_to(state)
+    up = Up(settings, state, says, allow_faults=allow_faults)
+    try:
+        return up.run()
+    except (PolicyEngineError, Exception) as error:
+        return says.failed(error, state)
+    finally:
+        up.end_processes()
+        state.endpoints.unlink(missing_ok=True)
+        lock.release()
+
+
+class Says:
+    """What `up` prints: short lines for a person. Everything else goes to the log."""
+
+    def __init__(self, out: TextIO) -> None:
+        self._out = out
+        self._began = time.monotonic()
+
+    def step(self, text: str) -> None:
+        """One line with the seconds since the start."""
+        self.line(f"  {time.monotonic() - self._began:5.1f} s  {text}")
+
+    def line(self, text: str = "") -> None:
+        """One line."""
+        with contextlib.suppress(OSError):
+            self._out.write(text + "\n")
+            self._out.flush()
+
+    def failed(self, error: Exception, state: StateFolder) -> int:
+        """Say what stopped the start, and what to do; the details are in the log."""
+        ours = type(error).__module__.partition(".")[0] in {"policy_engine", "keymgmt", "evidence"}
+        self.line(f"error: {error}" if ours else f"error: {type(error).__name__}")
+        self.line(f"  fix: {getattr(error, 'fix', '') or 'see the log'}")
+        self.line(f"  log: {state.folder('logs') / 'up.log'}")
+        from evidence.logs import get_logger
+
+        get_logger("policy_engine.up").exception("up_failed", error=type(error).__name__)
+        return 1
+
+
+def _log_to(state: StateFolder) -> None:
+    """Send standard error, and with it every log line and traceback, to logs/up.log."""
+    from evidence.logs import configure
+
+    path = state.folder("logs") / "up.log"
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+    sys.stderr.flush()
+    os.dup2(fd, 2)
+    os.close(fd)
+    configure("up")
+
+
+class Up:
+    """The main thread's part of one `up`."""
+
+    def __init__(self, settings: Any, state: StateFolder, says: Says, *, allow_faults: bool) -> None:
+        self.settings, self.state, self.says, self.allow_faults = settings, state, says, allow_faults
+        self.stop = threading.Event()
+        self.bao: Any = None
+        self.processes: Any = None
+        self.database: Any = None
+        self.loop: Any = None
+        self._key_store = "starting"
+
+    def run(self) -> int:
+        """Start, watch, stop."""
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, lambda *_: self.stop.set())
+        self._start()
+        try:
+            self._greet()
+            return self._watch()
+        finally:
+            self.says.step("stopping")
+            self.loop.stop()
+
+    # --- start ------------------------------------------------------------------------------------------
+
+    def _start(self) -> None:
+        from policy_engine.embedded.begin import Beginning
+
+        begin = Beginning(self.settings, self.state, allow_faults=self.allow_faults)
+        self.bao, self.processes = begin.bao, begin.processes
+        begin.spawn()
+        self.says.line(f"Sluicegate on {self.state.root}")
+        from policy_engine.embedded.looped import LoopThread  # seconds of imports, while others start
+
+        begin.wait_processes()
+        self.says.step("OpenBao is active (raft, TLS, audit); database and fork server are ready")
+        self._key_store = "active"
+        self.database = begin.database
+        self.loop = LoopThread(begin.parts(self.describe))
+        self.loop.start()
+        self.says.step("control plane listens")
+        begin.start_links()
+        adopted = len(self.processes.adopted)
+        self.says.step("agents and data planes run" + (f" ({adopted} adopted)" if adopted else ""))
+        begin.write_endpoints()
+
+    def _greet(self) -> None:
+        """Wait until the links are open (or say what they wait for), then say where things are."""
+        deadline = time.monotonic() + READY_SECONDS
+        while not self.stop.is_set() and time.monotonic() < deadline:
+            waiting = self.loop.waiting_links()
+            if not waiting:
+                break
+            self._look()
+            self.stop.wait(0.1)
+        if self.stop.is_set():
+            return
+        waiting = self.loop.waiting_links()
+        keyed = len(self.loop.links())
+        if waiting:
+            self.says.step(f"{keyed - len(waiting)} of {keyed} links are open; `sluicegate links --why NAME`")
+        else:
+            self.says.step(f"{keyed} links keyed, proved encrypted and open")
+        host, ports = self.settings.host, self.loop.ports()
+        self.says.line()
+        self.says.line(f"  API and its documentation  https://{host}:{ports['api']}/docs")
+        self.says.line(f"  admission webhook          https://{host}:{ports['admission']}/admit/CLUSTER")
+        self.says.line(f"  authority of both          {self.state.folder('tls') / 'ca.crt'}")
+        self.says.line(f"  first API token            {self.state.folder('tokens') / 'admin.token'}")
+        self.says.line("  custody                    embedded (not separated); evidence self-asserted")
+        if self.allow_faults:
+            self.says.line("  faults                     ENABLED: this system is for demonstration only")
+        self.says.line()
+        self.says.line("  next: sluicegate links          posture, keys and gate of every link")
+        self.says.line("        sluicegate rotate LINK    rotate one now")
+        self.says.line("        sluicegate status         where everything is")
+        self.says.line("  Ctrl-C stops everything.")
+
+    # --- watch ------------------------------------------------------------------------------------------
+
+    def _watch(self) -> int:
+        while not self.stop.wait(WATCH_SECONDS):
+            self._look()
+            failed = self.loop.failure()
+            if failed is not None:
+                raise StartError(f"a part of the control plane failed: {failed}", fix="see the log")
+        return 0
+
+    def _look(self) -> None:
+        """Restart what died. A key store that does not come back leaves links up on their keys."""
+        from keymgmt.errors import KeymgmtError
+
+        self.processes.keep()
+        try:
+            self._key_store = "restarted" if self.bao.ensure() else "active"
+        except (KeymgmtError, OSError) as error:
+            if self._key_store != "away":
+                from evidence.logs import get_logger
+
+                get_logger("policy_engine.up").warning("key_store_away", reason=str(error))
+            self._key_store = "away"
+
+    def describe(self) -> Mapping[str, Any]:
+        """Processes and key store, for status."""
+        return {
+            "key_store": self._key_store,
+            "state": str(self.state.root),
+            "processes": {**self.processes.pids, "openbao": self.bao.pid or 0, "up": os.getpid()},
+            "restarts": dict(self.processes.restarts),
+            "adopted": list(self.processes.adopted),
+        }
+
+    def end_processes(self) -> None:
+        """End what runs, in an order in which nothing is cut off from what it needs. Idempotent."""
+        if self.processes is not None:
+            self.processes.stop()
+        if self.bao is not None:
+            self.bao.stop()
+        if self.database is not None:
+            self.database.stop()
+        with contextlib.suppress(OSError):
+            self.state.clear_short_sockets()
