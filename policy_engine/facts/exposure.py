@@ -36,14 +36,14 @@ def _service(spec: Mapping[str, Any], notes: Notes) -> dict[str, Any]:
     return out
 
 
-def store(node: Mapping[str, Any], path: str) -> dict[str, Any] | None:
-    """An object store (Flux Bucket and its like): a map with an endpoint and a bucket."""
-    address = node.get("endpoint")
+def store(node: Mapping[str, Any], path: str, *, certain: bool) -> dict[str, Any] | None:
+    """An object store: the spec of a Bucket (`certain`), or any map with an endpoint and a bucket."""
+    address = text(node.get("endpoint"))
     bucket = node.get("bucketName") or node.get("bucket")
-    if type(address) is not str or not (type(bucket) is str or "insecure" in node):
+    if not certain and not (address and (type(bucket) is str or "insecure" in node)):
         return None
     scheme, host = scheme_and_host(address)
-    if not scheme and not host:
+    if address and not scheme and not host:
         host = _bare_host(address)
     return {
         "path": path,

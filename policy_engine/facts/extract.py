@@ -104,7 +104,7 @@ def _subject(request: Mapping[str, Any], obj: Any, cluster: str, notes: Notes) -
     user = mapping(get("userInfo"), "request.userInfo", notes)
     groups = items(user.get("groups"), "request.userInfo.groups", notes)
     operation = get("operation")
-    if operation not in _OPERATIONS:
+    if type(operation) is not str or operation not in _OPERATIONS:
         notes.bad("request.operation", "an operation is due here: CREATE, UPDATE, DELETE or CONNECT")
         operation = ""
     subject: dict[str, Any] = {
@@ -142,6 +142,7 @@ def _object(
         if not subject["kind"]:
             notes.bad("request.kind", "a kind is due here")
         out["exposure"] = exposure(subject["group"], subject["kind"], obj, notes)
+        found.bucket = subject["kind"] == "Bucket"
         search(obj, found, notes)
 
 

@@ -77,7 +77,8 @@ def _expressions(value: Any, path: str, notes: Notes) -> list[dict[str, Any]]:
         entry = mapping(part, path, notes)
         key, operator = entry.get("key"), entry.get("operator")
         values = items(entry.get("values"), path, notes)
-        if type(key) is not str or operator not in _OPERATORS or not all(type(v) is str for v in values):
+        texts = type(key) is str and type(operator) is str and all(type(v) is str for v in values)
+        if not texts or operator not in _OPERATORS:
             notes.bad(path, "a node selector needs key, operator and a list of strings")
             continue
         out.append({"key": key, "op": operator, "values": list(values)})

@@ -34,12 +34,13 @@ _Item = tuple[Any, str, int, Mapping[str, Any], str]
 class Found:
     """What a search collects besides the notes."""
 
-    __slots__ = ("embedded", "pods", "stores")
+    __slots__ = ("bucket", "embedded", "pods", "stores")
 
     def __init__(self) -> None:
         self.pods: list[dict[str, Any]] = []
         self.stores: list[dict[str, Any]] = []
         self.embedded: list[dict[str, Any]] = []
+        self.bucket = False  # the object is a Bucket: its spec describes a store
 
 
 def search(obj: Mapping[str, Any], found: Found, notes: Notes, *, prefix: str = "") -> None:
@@ -97,7 +98,7 @@ def _map(item: _Item, found: Found, notes: Notes) -> list[_Item]:
     else:
         _named_images(item, found, notes)
     _references(node, path, found, notes)
-    bucket = store(node, path)
+    bucket = store(node, path, certain=found.bucket and path == "spec")
     if bucket is not None:
         found.stores.append(bucket)
     if type(node.get("metadata")) is dict or "template" in node:

@@ -1,0 +1,200 @@
+"""Structural search: pods and images of kinds whose schema nobody told us."""
+
+from __future__ import annotations
+
+import pytest
+from facts_help import draw, pod
+
+from policy_engine.facts import NoLookup
+
+SPEC = pod()["spec"]
+
+
+def custom(kind="Thing", **spec):
+    return {"apiVersion": "example.com/v1", "kind": kind, "metadata": {"name": "t"}, "spec": spec}
+
+
+@pytest.mark.parametrize(
+    ("spec", "path"),
+    [
+        (
+            {"replicatedJobs": [{"template": {"spec": {"template": {"spec": SPEC}}}}]},
+            "spec.replicatedJobs[0].template.spec.template.spec",
+        ),
+        (
+            {"pytorchReplicaSpecs": {"Worker": {"template": {"spec": SPEC}}}},
+            "spec.pytorchReplicaSpecs.Worker.template.spec",
+        ),
+        (
+            {"leaderWorkerTemplate": {"workerTemplate": {"spec": SPEC}}},
+            "spec.leaderWorkerTemplate.workerTemplate.spec",
+        ),
+        ({"tasks": [{"template": {"spec": SPEC}}]}, "spec.tasks[0].template.spec"),
+        (
+            {"components": [{"template": {"kind": "LWS", "spec": {"x": {"y": [[{"spec": SPEC}]]}}}}]},
+            "spec.components[0].template.spec.x.y[0][0].spec",
+        ),
+    ],
+)
+def test_a_pod_spec_is_found_at_any_depth(spec, path):
+    found = draw(custom(**spec))
+    assert [path] == [p["path"] for p in found["pods"]]
+    assert ["ghcr.io/acme/x:1"] == found["images"]
+
+
+def test_annotations_of_the_template_declare():
+    template = {"metadata": {"annotations": {"sluicegate.io/datasets": "d"}}, "spec": SPEC}
+    outer = {"metadata": {"annotations": {"sluicegate.io/datasets": "outer"}}, "spec": {"template": template}}
+    found = draw(custom(replicatedJobs=[{"template": outer}]))
+    assert ["d"] == [d["name"] for d in found["pods"][0]["datasets"]]
+
+
+def test_named_container_fields_are_pods_of_their_own():
+    found = draw(
+        custom(
+            "NodeSet",
+            slurmd={
+                "image": "ghcr.io/slinky/slurmd:25",
+                "env": [{"name": "S3_ENDPOINT", "value": "http://a.b"}],
+            },
+            template={"spec": {"containers": [{"name": "side", "image": "side:1"}]}},
+        )
+    )
+    assert ["ghcr.io/slinky/slurmd:25", "side:1"] == found["images"]
+    slurmd = next(p for p in found["pods"] if p["path"] == "spec.slurmd")
+    assert ("slurmd", "field") == (slurmd["images"][0]["container"], slurmd["images"][0]["role"])
+    assert 1 == len(slurmd["endpoints"])
+
+
+def test_a_train_job_names_its_trainer_and_its_runtime():
+    obj = custom("TrainJob", runtimeRef={"name": "torch"}, trainer={"image": "python:3.11-slim"})
+    found = draw(obj)
+    assert ["python:3.11-slim"] == found["images"]
+    expected = [{"what": "ClusterTrainingRuntime", "name": "torch", "path": "spec.runtimeRef"}]
+    assert expected == found["unresolved"]
+
+
+def test_a_known_runtime_is_searched_too():
+    class Runtimes(NoLookup):
+        def training_runtime(self, kind, namespace, name):
+            return custom(kind, template={"spec": {"template": {"spec": SPEC}}}, runtimeRef={"name": "loop"})
+
+    found = draw(custom("TrainJob", runtimeRef={"name": "torch"}), Runtimes())
+    assert ["ghcr.io/acme/x:1"] == found["images"]
+    assert "spec.runtimeRef->spec.template.spec.template.spec" == found["pods"][0]["path"]
+    assert [] == found["unresolved"]
+
+
+@pytest.mark.parametrize(
+    ("spec", "ref"),
+    [
+        (
+            {"repository": "nvcr.io/nvidia", "image": "driver", "version": "550.1"},
+            "nvcr.io/nvidia/driver:550.1",
+        ),
+        (
+            {"repository": "nvcr.io/nvidia", "image": "driver", "version": "sha256:" + "a" * 64},
+            "nvcr.io/nvidia/driver@sha256:" + "a" * 64,
+        ),
+        ({"repository": "nvcr.io/nvidia", "image": "driver"}, "nvcr.io/nvidia/driver"),
+        ({"image": {"registry": "ghcr.io", "repository": "a/b", "tag": "1"}}, "ghcr.io/a/b:1"),
+        (
+            {"image": {"repository": "a/b", "digest": "sha256:" + "a" * 64, "tag": "1"}},
+            "a/b@sha256:" + "a" * 64,
+        ),
+        ({"image": "spark:4.0.0"}, "spark:4.0.0"),
+        ({"sidecarImage": "a/b:1"}, "a/b:1"),
+    ],
+)
+def test_a_reference_in_parts_is_one_reference(spec, ref):
+    assert [ref] == draw(custom(**spec))["images"]
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        {"image": "https://example.com/logo.png"},
+        {"image": {"type": "string"}},
+        {"image": 7},
+        {"bootImage": "plain"},
+        {"containers": ["a", "b"]},
+        {"containers": {"type": "array"}},
+    ],
+)
+def test_what_only_sounds_like_an_image_is_none(spec):
+    found = draw(custom(**spec))
+    assert ([], []) == (found["images"], found["unreadable"])
+
+
+def test_a_manifest_in_a_string_is_flagged():
+    text = "kind: Job\nspec:\n  containers:\n  - name: x\n    image: 'a/b:1' # why\n  - image: {{ tpl }}\n"
+    found = draw(custom(manifest=text))
+    assert [{"path": "spec.manifest", "images": ["a/b:1", "{{ tpl }}"]}] == found["embedded"]
+    assert ["a/b:1", "{{ tpl }}"] == found["images"]
+
+
+def test_a_config_map_with_a_manifest_runs_nothing_but_is_flagged():
+    obj = {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": "c"},
+        "data": {"pod": '{"kind":"Pod","image": "a/b:1"}'},
+    }
+    found = draw(obj)
+    assert [{"path": "data.pod", "images": ["a/b:1"]}] == found["embedded"]
+    assert [] == found["images"]
+
+
+def test_a_manifest_in_an_annotation_is_flagged_but_not_what_kubectl_keeps():
+    text = '{"kind":"Pod","spec":{"containers":[{"image":"a/b:1"}]}}'
+    annotations = {"x/template": text, "kubectl.kubernetes.io/last-applied-configuration": text}
+    found = draw(pod(annotations=annotations))
+    assert ["metadata.annotations[x/template]"] == [e["path"] for e in found["embedded"]]
+
+
+def test_buckets_say_where_they_are_and_how_they_are_reached():
+    found = draw(
+        custom(
+            "Bucket",
+            endpoint="minio.example.com",
+            bucketName="b",
+            region="eu-west-1",
+            insecure=True,
+            provider="generic",
+        )
+    )
+    expected = {
+        "path": "spec",
+        "provider": "generic",
+        "bucket": "b",
+        "scheme": "",
+        "host": "minio.example.com",
+        "region": "eu-west-1",
+        "insecure": True,
+    }
+    assert [expected] == found["stores"]
+
+
+def test_status_and_managed_fields_are_not_searched():
+    obj = {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {"name": "n", "managedFields": [{"image": "no:1"}]},
+        "status": {"images": [{"image": "no:1"}]},
+    }
+    assert [] == draw(obj)["images"]
+
+
+def test_a_hundred_thousand_levels_are_said_not_survived_by_luck():
+    node = {"image": "deep:1"}
+    for _ in range(100_000):
+        node = {"x": node}
+    found = draw(custom(top=node))
+    assert "nested too deeply" in found["unreadable"][0]["why"]
+    while "x" in node:  # taken apart by hand: the interpreter's own teardown recurses
+        node = node.pop("x")
+
+
+def test_a_known_kind_of_another_group_is_searched():
+    obj = {"apiVersion": "example.com/v1", "kind": "Deployment", "spec": {"inner": {"spec": SPEC}}}
+    assert ["spec.inner.spec"] == [p["path"] for p in draw(obj)["pods"]]
