@@ -35,7 +35,7 @@ facts_complete if {
 	is_array(input.facts.pods)
 	every pod in input.facts.pods {
 		is_string(pod.path)
-		pod.path in landed
+		placed(pod.path)
 		named(pod.datasets)
 		named(pod.segments)
 		is_boolean(pod.declared)
@@ -69,7 +69,12 @@ context_complete if {
 	}
 }
 
-# Pods of which the host has said where they may land: a pod that it forgot is no pod without a place.
+# A pod of which the host forgot to say where it may land is no pod without a place. (Where a namespace is
+# not bound, nothing depends on it.)
+placed(path) if path in landed
+
+placed(_) if input.context.bound == false
+
 landed contains landing.pod if some landing in input.context.landing
 
 named(items) if {
