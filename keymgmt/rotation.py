@@ -292,4 +292,5 @@ def _moved(state: Rotation, move: Move, *, forward: bool, now_ns: int) -> Rotati
 def _alarmed(state: Rotation, link: LinkSpec, table: Table, now_ns: int) -> Rotation:
     step = table[state.step]
     overdue = now_ns >= min(state.entered_ns + step.deadline_ns(link), _total(state, link))
-    return replace(state, alarm=step.alarm) if overdue and step.alarm else state
+    # Nothing new is the same object: an unchanged state is neither written nor acted upon twice.
+    return replace(state, alarm=step.alarm) if overdue and step.alarm != state.alarm else state

@@ -3,7 +3,8 @@
 ::
 
     survey -> [tidy tx -> tidy rx -> survey] -> prepare -> mint -> wrap -> install -> compare -> destroy
-      -> baseline -> select a -> probe a -> verify b -> select b -> probe b -> verify a -> confirm   (commit)
+      -> baseline -> select a -> look b -> probe a -> verify b
+                  -> select b -> look a -> probe b -> verify a -> confirm   (commit)
       -> overlap -> drain -> retire tx -> retire rx -> proof -> complete
 
     exits:  before a key exists                not started
@@ -24,6 +25,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from keymgmt.model import SIDES, LinkSpec, Side, other, ssci
+from keymgmt.operations import EndpointState
 from keymgmt.probes import judge_probe
 from keymgmt.rotation import PARKED, Command, End, Move, Rotation, Step, Table
 from keymgmt.rotation_readback import Ends, drained, free_an, garbage, leftovers, live_pairs, read_ends, where
@@ -290,7 +292,27 @@ def _selected(side: Side) -> Any:
     def judge(state: Rotation, _link: LinkSpec, _now_ns: int) -> Move:
         if state.result(side)["encoding_an"] != state.memo["an"]:
             return Move("assess", why=f"end {side}: transmit did not move to the new AN")
-        return Move(f"probe {side}")
+        return Move(f"look {other(side)}")
+
+    return judge
+
+
+def _look(side: Side) -> Any:
+    """Errors of an old key that `side` cannot receive must not count against the new one: look after the switch."""
+
+    def commands(state: Rotation, _link: LinkSpec) -> tuple[Command, ...]:
+        return () if state.memo["paired"][other(side)] else (Command(side, "read", side),)
+
+    return commands
+
+
+def _looked(side: Side) -> Any:
+    def judge(state: Rotation, _link: LinkSpec, _now_ns: int) -> Move:
+        if side not in state.outcomes:
+            return Move(f"probe {other(side)}")
+        end = EndpointState.from_json(state.result(side)["state"])
+        before = {**state.memo["before"], side: _counters(end.counters)}
+        return Move(f"probe {other(side)}", memo={"before": before})
 
     return judge
 
@@ -521,9 +543,11 @@ TABLE: Final[Table] = {
     "destroy": Step(_destroy, _destroyed, _to("assess"), _to("assess")),
     "baseline": Step(_reads, _baseline, _to("assess"), _to("assess")),
     "select a": Step(_select("a"), _selected("a"), _revert_first, _revert_first),
+    "look b": Step(_look("b"), _looked("b"), _revert_first, _revert_first),
     "probe a": Step(_probe("a"), _probed("a"), _revert_first, _revert_first),
     "verify b": Step(_verify("b"), _verified("b"), _revert_first, _revert_first),
     "select b": Step(_select("b"), _selected("b"), _revert_first, _revert_first),
+    "look a": Step(_look("a"), _looked("a"), _revert_first, _revert_first),
     "probe b": Step(_probe("b"), _probed("b"), _revert_first, _revert_first),
     "verify a": Step(_verify("a"), _verified("a"), _revert_first, _revert_first),
     "confirm": Step(_confirm, _confirmed, _to("assess"), _to("assess")),
