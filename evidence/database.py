@@ -20,7 +20,8 @@ from typing import Any, TypeVar
 import sqlalchemy
 from sqlalchemy import event
 from sqlalchemy.engine import Connection, Engine
-from sqlalchemy.exc import DBAPIError, IntegrityError, SQLAlchemyError
+from sqlalchemy.exc import DBAPIError, IntegrityError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.pool import QueuePool
 from sqlmodel import SQLModel
 
@@ -122,7 +123,7 @@ class Database:
                 return run(conn)
         except IntegrityError:
             raise
-        except DBAPIError as error:
+        except (DBAPIError, PoolTimeout) as error:
             raise StoreUnavailable(_reason("read", error), fix=_FIX) from error
 
     def _submit(self, run: Callable[[Connection], T]) -> Future[T]:
@@ -160,7 +161,8 @@ class Database:
                     if time.monotonic() > deadline:
                         break
                     job, running = self._next()
-        except (SQLAlchemyError, OSError) as error:
+        except Exception as error:
+            # Whatever it was, nothing of this group is committed, and the thread must live on.
             unavailable = StoreUnavailable(_reason("commit", error), fix=_FIX)
             unavailable.__cause__ = error
             for failed in done or [first]:
@@ -185,8 +187,11 @@ def _run(conn: Connection, job: _Job) -> bool:
     try:
         job.result = job.run(conn)
     except Exception as error:
-        conn.exec_driver_sql("ROLLBACK TO SAVEPOINT job")
-        conn.exec_driver_sql("RELEASE SAVEPOINT job")
+        try:
+            conn.exec_driver_sql("ROLLBACK TO SAVEPOINT job")
+            conn.exec_driver_sql("RELEASE SAVEPOINT job")
+        except DBAPIError:  # a full disk has undone the whole transaction: nothing of the group stands
+            raise error from None
         if isinstance(error, DBAPIError) and not isinstance(error, IntegrityError):
             unavailable = StoreUnavailable(_reason("write", error), fix=_FIX)
             unavailable.__cause__ = error

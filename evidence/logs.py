@@ -8,6 +8,7 @@ for a counter. It reaches nested structures, exception texts and what libraries 
 
 from __future__ import annotations
 
+import json as json_module
 import logging
 import re
 import sys
@@ -47,6 +48,7 @@ _NAMING_WORDS = frozenset(
 )
 _SPLIT = re.compile(r"[^A-Za-z0-9]+|(?<=[a-z0-9])(?=[A-Z])")
 _STRONG = r"token|secret(?:[_-]?id)?|password|passwd|passphrase|authorization|sak|cak|salt|ikm|unseal[_-]?key"
+_IS = r"[\"']?\s*[=:]\s*[\"']?"
 _VALUE = r"(?!\[redacted\]|(?:bearer|basic)\s)[^\s\"',;&)}\]]{8,}"
 _PATTERNS = (
     (
@@ -58,7 +60,7 @@ _PATTERNS = (
     (re.compile(r"\bvault:v\d+:[\w+/=-]+"), REDACTED),
     (re.compile(r"\beyJ[\w-]{8,}\.[\w-]{8,}\.[\w-]*"), REDACTED),
     (re.compile(r"(?i)\b((?:bearer|basic)\s+)[\w.~+/=-]{8,}"), rf"\1{REDACTED}"),
-    (re.compile(rf"(?i)((?:{_STRONG})[\"']?\s*[=:]\s*[\"']?){_VALUE}"), rf"\1{REDACTED}"),
+    (re.compile(rf"(?i)((?:{_STRONG}){_IS}){_VALUE}"), rf"\1{REDACTED}"),
     (
         re.compile(r"(?i)((?:key|sig|signature)[\"']?\s*[=:]\s*[\"']?)(?:[0-9a-f]{32,}|[\w+/%-]{40,}=*)"),
         rf"\1{REDACTED}",
@@ -88,17 +90,24 @@ def configure(component: str, level: str = "info", json: bool = True) -> None:
         processors=[
             structlog.stdlib.ProcessorFormatter.remove_processors_meta,
             structlog.processors.format_exc_info,
-            redact,
-            _render if json else structlog.dev.ConsoleRenderer(colors=False),
+            redact,  # here too, for what libraries log
+            _render if json else _for_people(),
         ],
     )
-    handler = logging.StreamHandler(sys.stderr)
+    handler = _StandardError()
     handler.setFormatter(formatter)
+    logging.raiseExceptions = False  # a failing handler would print the raw record
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(number)
     structlog.configure(
-        processors=[*shared, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
+        # Redacted before it leaves structlog, so that no other handler sees more than ours does.
+        processors=[
+            *shared,
+            structlog.processors.format_exc_info,
+            redact,
+            structlog.stdlib.ProcessorFormatter.wrap_for_formatter,
+        ],
         logger_factory=structlog.stdlib.LoggerFactory(),
         wrapper_class=structlog.stdlib.BoundLogger,
         cache_logger_on_first_use=False,
@@ -158,6 +167,17 @@ def _names_secret(name: str) -> bool:
     return not _SECRET_WORDS.isdisjoint(words) and words[-1] not in _NAMING_WORDS
 
 
+class _StandardError(logging.StreamHandler[Any]):
+    """Writes to standard error as it is now, not as it was when logging was set up."""
+
+    def __init__(self) -> None:
+        logging.Handler.__init__(self)
+
+    @property
+    def stream(self) -> Any:
+        return sys.stderr
+
+
 def _component(name: str) -> Any:
     def add(_logger: object, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
         event.setdefault("component", name)
@@ -167,4 +187,11 @@ def _component(name: str) -> Any:
 
 
 def _render(_logger: object, _method: str, event: MutableMapping[str, Any]) -> str:
-    return orjson.dumps(event, default=str).decode("utf-8", "replace")
+    try:
+        return orjson.dumps(event).decode()
+    except TypeError:  # a lone surrogate
+        return json_module.dumps(event, default=str)
+
+
+def _for_people() -> Any:
+    return structlog.dev.ConsoleRenderer(colors=False, exception_formatter=structlog.dev.plain_traceback)

@@ -112,7 +112,8 @@ class LedgerView:
         """Yield records [low, high) of a scope in order, of one kind where asked."""
         row = self._scope(scope_id)
         span = record_id(row.no, low), record_id(row.no, row.size if high is None else min(high, row.size))
-        rows = self._conn.exec_driver_sql(driver_sql(self._conn, _RECORDS), (*span, kind, kind))
+        statement, values = (_RECORDS, span) if kind is None else (_RECORDS_OF_KIND, (*span, kind))
+        rows = self._conn.exec_driver_sql(driver_sql(self._conn, statement), values)
         for identity, found, frame in rows:
             yield StoredRecord(scope_id, identity - record_id(row.no, 0), found, decode_frame(bytes(frame)))
 
@@ -171,15 +172,20 @@ class LedgerView:
 
     def tick_proof(self, tick: int, size: int) -> list[bytes]:
         """Return the audit path of a tick in the tick log of a size."""
-        return merkle.inclusion_proof(tick, size, StoredTree(self._conn, TICK_LOG))
+        return merkle.inclusion_proof(tick, size, self._tick_tree(size))
 
     def tick_consistency(self, old: int, new: int) -> list[bytes]:
         """Return the consistency proof between two sizes of the tick log."""
-        return merkle.consistency_proof(old, new, StoredTree(self._conn, TICK_LOG))
+        return merkle.consistency_proof(old, new, self._tick_tree(new))
 
     def tick_root(self, size: int) -> bytes:
         """Return the root of the tick log at a size."""
-        return merkle.frontier_at(size, StoredTree(self._conn, TICK_LOG)).root()
+        return merkle.frontier_at(size, self._tick_tree(size)).root()
+
+    def _tick_tree(self, size: int) -> StoredTree:
+        if not 0 <= size <= self.tick_count():
+            raise NotInLedger(f"the tick log has {self.tick_count()} ticks, {size} were asked for")
+        return StoredTree(self._conn, TICK_LOG)
 
     def _tree(self, scope_id: str, size: int) -> StoredTree:
         row = self._scope(scope_id)
@@ -206,9 +212,9 @@ def _tick(row: Any) -> Tick:
     return Tick(row.tick, row.time_ns, bytes(row.map_root), bytes(row.root), note)
 
 
-_RECORDS = (
-    "SELECT id, kind, frame FROM ledger_record WHERE id >= ? AND id < ?"
-    " AND (? IS NULL OR kind = ?) ORDER BY id"
+_RECORDS = "SELECT id, kind, frame FROM ledger_record WHERE id >= ? AND id < ? ORDER BY id"
+_RECORDS_OF_KIND = (
+    "SELECT id, kind, frame FROM ledger_record WHERE id >= ? AND id < ? AND kind = ? ORDER BY id"
 )
 _TICKS = (
     "SELECT tick, time_ns, map_root, root, note FROM ledger_tick WHERE tick >= ? AND tick < ? ORDER BY tick"
