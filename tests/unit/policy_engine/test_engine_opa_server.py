@@ -43,7 +43,7 @@ class Server:
         if context is not None:
             self.http.socket = context.wrap_socket(self.http.socket, server_side=True)
         self.port = self.http.server_address[1]
-        threading.Thread(target=self.http.serve_forever, daemon=True).start()
+        threading.Thread(target=self.http.serve_forever, args=(0.02,), daemon=True).start()
 
     def __enter__(self):
         return self
