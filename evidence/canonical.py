@@ -9,6 +9,8 @@ by UTF-16 unit (RFC 8785 section 3.2.3), so orjson gives the canonical form.
 from __future__ import annotations
 
 import base64
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import orjson
@@ -23,6 +25,7 @@ _OPTIONS = (
     | orjson.OPT_PASSTHROUGH_DATETIME
 )
 _PLAIN = frozenset({str, int, bool, type(None)})
+_all_plain = _PLAIN.issuperset
 _dumps = orjson.dumps
 U64_MAX = 2**64 - 1
 _INT_MAX = 2**53 - 1
@@ -46,9 +49,35 @@ def canonical(value: object) -> bytes:
     except (TypeError, ValueError):
         # orjson's text may quote the value: it is dropped on purpose.
         raise _refusal(value) from None
-    if not _in_domain(value):
+    if not _in_domain(value, data.isascii()):
         raise _refusal(value)
     return data
+
+
+@dataclass(frozen=True, slots=True)
+class Encoded:
+    """Canonical bytes of a value that was encoded before, to be placed in an object as they are.
+
+    Make one only from what `canonical` returned.
+    """
+
+    data: bytes
+
+
+def canonical_object(fields: Mapping[str, object]) -> bytes:
+    """Return the canonical bytes of an object, some of whose values may be `Encoded`.
+
+    Raises:
+        NotCanonical: As `canonical` does.
+    """
+    members = []
+    for name in sorted(fields):  # ASCII, so code point order is the order of RFC 8785
+        value = fields[name]
+        if not name.isascii():
+            raise NotCanonical("a key under $ is not an ASCII string")
+        data = value.data if type(value) is Encoded else canonical(value)
+        members.append(_dumps(name) + b":" + data)
+    return b"{" + b",".join(members) + b"}"
 
 
 def decode_canonical(data: bytes) -> Any:
@@ -124,19 +153,27 @@ def text_or_base64(raw: bytes) -> str | dict[str, str]:
         return {"base64": base64.b64encode(raw).decode("ascii")}
 
 
-def _in_domain(value: object) -> bool:
-    """Tell whether all node types and keys are accepted; orjson has already bounded depth and cycles."""
+def _in_domain(value: object, ascii_only: bool) -> bool:
+    """Tell whether all node types and keys are accepted; orjson has already bounded depth and cycles.
+
+    `ascii_only`: the encoded whole is ASCII, and so is every key. Types are compared in bulk, because most
+    containers are leaves.
+    """
     nodes: list[Any] = [value]
     for node in nodes:  # grows while it is walked
         kind = type(node)
         if kind is dict:
-            if not "".join(node).isascii():
+            if not ascii_only and not "".join(node).isascii():
                 return False
-            nodes.extend([item for item in node.values() if type(item) not in _PLAIN])
+            items = node.values()
         elif kind is list or kind is tuple:
-            nodes.extend([item for item in node if type(item) not in _PLAIN])
-        elif kind not in _PLAIN:
+            items = node
+        elif kind in _PLAIN:
+            continue
+        else:
             return False
+        if not _all_plain(map(type, items)):
+            nodes.extend([item for item in items if type(item) not in _PLAIN])
     return True
 
 

@@ -20,7 +20,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from evidence.canonical import canonical, decode_canonical, u64
+from evidence.canonical import Encoded, canonical, canonical_object, decode_canonical, u64
 from evidence.errors import FrameInvalid, NotCanonical, RecordRefused
 from evidence.kinds import KINDS, Kind
 from evidence.limits import LIMITS
@@ -46,7 +46,7 @@ class Draft:
         source: Who reports; its `source_seq` is gapless.
         event_time_ns: When it happened as reported, nanoseconds UTC; None where unknown.
         public: Fields of the public body.
-        sensitive: Fields of the sensitive body.
+        sensitive: Fields of the sensitive body; a value may be `canonical.Encoded`.
         header: Additional header fields (`event_id`, `caused_by`).
     """
 
@@ -234,7 +234,10 @@ def _checked_kind(draft: Draft) -> Kind:
 
 def _body(fields: Mapping[str, Any]) -> bytes:
     """Encode a body; absent fields are omitted, never null."""
-    return canonical({name: value for name, value in fields.items() if value is not None})
+    present = {name: value for name, value in fields.items() if value is not None}
+    if Encoded in map(type, present.values()):
+        return canonical_object(present)
+    return canonical(present)
 
 
 def _object(data: bytes) -> dict[str, Any]:

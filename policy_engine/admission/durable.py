@@ -1,7 +1,7 @@
 """Deadlines of decisions that wait for the spool: one timer for all of them.
 
-A frame whose time is up may still become durable: its decision is then in the ledger, but was answered as late
-(and is named in the next `decision_summary`).
+A frame whose time is up may still become durable: its decision is then in the ledger, but was answered as
+late (and is named in the next `decision_summary`).
 """
 
 from __future__ import annotations

@@ -154,6 +154,8 @@ def _unjudged(policy: Policy, found: Mapping[str, Any], slice_: Mapping[str, Any
         facts_digest=given.facts_digest,
         context_digest=given.context_digest,
         bundle_digest=policy.bundle.bundle_digest,
+        engine="none",
+        asked=given,
     )
 
 

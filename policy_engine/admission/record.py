@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from evidence.canonical import Encoded
 from evidence.records import SALTS_OCTETS, Draft, EncodedRecord, encode
 from policy_engine.admission.identities import Caller
 from policy_engine.admission.judge import Judged
@@ -75,7 +76,7 @@ def _public(judged: Judged, caller: Caller, decision_id: str) -> dict[str, Any]:
         "context_digest": decision.context_digest,
         "decision_id": decision_id,
         "dry_run": subject["dryRun"],
-        "engine": judged.policy.engine.name,
+        "engine": decision.engine,
         "facts_digest": decision.facts_digest,
         "generation": judged.generation,
         "group": subject["group"],
@@ -102,9 +103,10 @@ def _public(judged: Judged, caller: Caller, decision_id: str) -> dict[str, Any]:
 
 def _sensitive(judged: Judged) -> dict[str, Any]:
     decision, subject = judged.decision, judged.facts["subject"]
+    asked = decision.asked
     body: dict[str, Any] = {
-        "context": judged.context,
-        "facts": judged.facts,
+        "context": Encoded(asked.context) if asked else judged.context,
+        "facts": Encoded(asked.facts) if asked else judged.facts,
         "name": subject["name"],
         "namespace": subject["namespace"],
         "uid": judged.review.uid,

@@ -93,6 +93,7 @@ class Decision:
     bundle_digest: str = ""
     engine: str = ""
     exceptions: tuple[str, ...] = ()  # ids of the exceptions without which it would have been denied
+    asked: EngineInput | None = None  # what the engine was given; None when it could not be encoded
 
 
 def decide(  # noqa: PLR0917 - the order is that of the question: engine(policy, facts, context, now)
@@ -137,6 +138,7 @@ def decide(  # noqa: PLR0917 - the order is that of the question: engine(policy,
         bundle_digest=bundle.bundle_digest,
         engine=engine.name,
         exceptions=used,
+        asked=asked if asked.digest else None,
     )
 
 

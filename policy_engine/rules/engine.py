@@ -94,6 +94,8 @@ class EngineInput:
     digest: str
     facts_digest: str
     context_digest: str
+    facts: bytes = b""  # canonical bytes of the parts, for whoever records them
+    context: bytes = b""
 
 
 def engine_input(facts: Mapping[str, Any], context: Mapping[str, Any], now_ns: int) -> EngineInput:
@@ -114,6 +116,8 @@ def engine_input(facts: Mapping[str, Any], context: Mapping[str, Any], now_ns: i
         digest=digest,
         facts_digest=hashlib.sha256(facts_bytes).hexdigest(),
         context_digest=hashlib.sha256(context_bytes).hexdigest(),
+        facts=facts_bytes,
+        context=context_bytes,
     )
 
 
