@@ -99,6 +99,7 @@ class Sequencer:
         self._lock = threading.Lock()
         self._map: ScopeMap | None = None
         self._mirror_checked = False
+        self._published: bytes | None = None  # the note that the mirror is known to hold
         self.failure: EvidenceError | None = None  # why nothing is appended; None when healthy
         self._high = db.read_sync(
             lambda conn: {spool.spool_id: high_water(conn, spool.spool_id) for spool in self.spools}
@@ -168,7 +169,7 @@ class Sequencer:
         self._check_signer(signer, now_ns)  # 1
         self.drain_sync()  # 2
         with self._lock:
-            self._sign_pending(signer)  # 3
+            self._complete_last(signer)  # 3
             tick = self._commit_heads(now_ns)  # 4
             if tick is not None:
                 tick = self._sign(tick, signer)
@@ -228,18 +229,26 @@ class Sequencer:
         self._map = scope_map
         return tick
 
-    def _sign_pending(self, signer: Signer) -> None:
+    def _complete_last(self, signer: Signer) -> None:
+        """Sign or publish the last tick where a crash, a sealed KMS or an absent mirror left it."""
         last = self._ledger.read(lambda view: view.ticks(view.tick_count() - 1))
         if last and last[0].note is None:
             self._sign(last[0], signer)
+        elif last and self._mirror is not None and last[0].note != self._published:
+            self._compare_mirror()
+            self._publish(last[0].note)
 
     def _sign(self, tick: Tick, signer: Signer) -> Tick:
         self._compare_mirror()
         note = sign_checkpoint(Checkpoint(self._ledger.origin(), tick.tick + 1, tick.root), signer)
         self._db.write_sync(lambda conn: _keep_note(conn, tick.tick, note))
-        if self._mirror is not None:
-            self._mirror.publish(note)
+        self._publish(note)
         return replace(tick, note=note)
+
+    def _publish(self, note: bytes | None) -> None:
+        if self._mirror is not None and note is not None and note != self._published:
+            self._mirror.publish(note)
+            self._published = note
 
     # -- mirror -------------------------------------------------------------------------------------------
 
@@ -253,7 +262,7 @@ class Sequencer:
 
         Its signature is not asked: a forged one could only stop us, and whoever writes there can do that.
         """
-        note = None if self._mirror is None else self._mirror.read()
+        note = self._published = None if self._mirror is None else self._mirror.read()
         if note is None:
             return
         published = parse_checkpoint(parse_note(note)[0])

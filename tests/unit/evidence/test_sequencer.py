@@ -263,6 +263,26 @@ def test_the_first_key_is_recorded_and_another_one_needs_an_announcement(db, led
     assert [verifier_of(signer), verifier_of(other)] == accepted_keys(verifier_of(signer), history, ORIGIN)
 
 
+def test_a_checkpoint_that_could_not_be_published_is_published_later(db, ledger, spool, signer):
+    mirror = KeptMirror()
+    sequencer = Sequencer(db, ledger, [spool], signer=signer, mirror=mirror)
+    sequencer.tick_sync(1)
+    publish, mirror.publish = mirror.publish, fail_to_publish
+    burst(spool, ledger, 1)
+    with pytest.raises(MirrorUnavailable):
+        sequencer.tick_sync(2)
+    mirror.publish = publish
+    assert sequencer.tick_sync(3) is None, "no head changed"
+    assert ledger.checkpoint(1) == mirror.notes[-1]
+    mirror.notes.pop()
+    Sequencer(db, ledger, [spool], signer=signer, mirror=mirror).tick_sync(4)
+    assert ledger.checkpoint(1) == mirror.notes[-1]
+
+
+def fail_to_publish(note: bytes) -> None:
+    raise MirrorUnavailable("away")
+
+
 def published(size: int, origin: str = ORIGIN, root: bytes = bytes(32)) -> KeptMirror:
     mirror = KeptMirror()
     mirror.notes.append(sign_checkpoint(Checkpoint(origin, size, root), LocalSigner("any")))
