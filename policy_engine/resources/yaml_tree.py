@@ -226,7 +226,7 @@ class _Reader:
         if not event.style and value == "<<":
             self.problem(line, path, "merge keys (<<) are not read", "write the values out")
             return None
-        if not event.style and (value in _CONSTANTS or value.lower() in _WORDS or self.trap(value)):
+        if not event.style and (value.lower() in _CONSTANTS or value.lower() in _WORDS or self.trap(value)):
             self.problem(
                 line, path, f'the key "{value[:40]}" could be read in several ways', "put it in quotes"
             )
