@@ -1,0 +1,66 @@
+"""Records of processes: a survivor is known by lock, pid, start time and boot together."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import subprocess
+import sys
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import pytest
+
+from keymgmt.errors import CouldNotTell
+from keymgmt.forkserver import ForkServer
+from keymgmt.processes import AlreadyRunning, Spawned, end, hold, start_time, survivor
+
+
+def test_a_record_names_a_survivor_only_while_its_lock_is_held(tmp_path: Path) -> None:
+    record, me = tmp_path / "r.json", Spawned.of_self("agent", "x")
+    descriptor = hold(record, me)
+    assert me == survivor(record)
+    with pytest.raises(AlreadyRunning):
+        hold(record, me)
+    os.close(descriptor)
+    assert survivor(record) is None
+    assert survivor(tmp_path / "none.json") is None
+
+
+@pytest.mark.parametrize("change", [{"start_time": 1}, {"boot_id": "other"}, {"pid": 2**22 + 1}])
+def test_a_record_of_another_process_is_no_survivor(tmp_path: Path, change: dict[str, object]) -> None:
+    record, me = tmp_path / "r.json", Spawned.of_self("agent", "x")
+    record.write_text(json.dumps(asdict(replace(me, **change))))  # type: ignore[arg-type]
+    with record.open("rb") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        assert survivor(record) is None
+
+
+def test_a_torn_record_is_no_survivor(tmp_path: Path) -> None:
+    record = tmp_path / "r.json"
+    record.write_text('{"role": "agent"')
+    with record.open("rb") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        assert survivor(record) is None
+
+
+def test_only_the_very_process_is_ended() -> None:
+    child = subprocess.Popen(
+        [sys.executable, "-c", "import time; print(1, flush=True); time.sleep(60)"], stdout=subprocess.PIPE
+    )
+    assert child.stdout is not None
+    child.stdout.read(1)
+    known = replace(Spawned.of_self("agent", "x"), pid=child.pid, start_time=start_time(child.pid) or 0)
+    end(replace(known, start_time=known.start_time - 1))
+    assert child.poll() is None
+    end(known)
+    assert child.wait(5) < 0
+    child.stdout.close()
+    end(known)
+
+
+def test_a_fork_server_that_cannot_start_says_where_to_look(tmp_path: Path) -> None:
+    with pytest.raises(CouldNotTell) as failed:
+        ForkServer.start(tmp_path / "no" / "such" / "folder.sock", tmp_path / "log")
+    assert str(tmp_path / "log") in failed.value.fix
