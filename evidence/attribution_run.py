@@ -115,10 +115,10 @@ def attribute(
     grace_us = grace_ns // 1000
     with Workbench() as bench:
         for s in (*access, *jobs):
-            bench.load_segment(s.segment_id, s.schema, read(folder / "segments", s.segment_id, s.schema, s.root, s.rows))
-        bench.fill(
-            "att_lease", [(x.address, x.node, x.from_us, x.until_us, int(x.shared)) for x in leases]
-        )
+            bench.load_segment(
+                s.segment_id, s.schema, read(folder / "segments", s.segment_id, s.schema, s.root, s.rows)
+            )
+        bench.fill("att_lease", [(x.address, x.node, x.from_us, x.until_us, int(x.shared)) for x in leases])
         rivals = _rivals(bench, access, jobs, grace_us)
         results = [
             _one_scope(bench, scope, access, jobs, rivals, folder, now_ns, grace_us)

@@ -50,9 +50,7 @@ def write(members: Mapping[str, bytes | memoryview]) -> Iterator[bytes | memoryv
         common = (_VERSION, 0, 0, _TIME, _DATE, crc, size, size, len(encoded), 0)
         yield _LOCAL.pack(b"PK\x03\x04", *common) + encoded
         yield data
-        directory.append(
-            _CENTRAL.pack(b"PK\x01\x02", _MADE_BY, *common, 0, 0, 0, _MODE, offset) + encoded
-        )
+        directory.append(_CENTRAL.pack(b"PK\x01\x02", _MADE_BY, *common, 0, 0, 0, _MODE, offset) + encoded)
         offset += _LOCAL.size + len(encoded) + size
     central = b"".join(directory)
     yield central

@@ -21,7 +21,12 @@ REPORT = "1"  # version of SQL, tables, figures and layout; old ones stay beside
 STATEMENT_TYPE = "https://in-toto.io/Statement/v1"
 PREDICATE_TYPE = "https://sluicegate.io/evidence-package/v1"
 
-MANIFEST, ENVELOPE, CHECKPOINT, SIGNER = "manifest.json", "attestation.dsse.json", "checkpoint.txt", "signer.json"
+MANIFEST, ENVELOPE, CHECKPOINT, SIGNER = (
+    "manifest.json",
+    "attestation.dsse.json",
+    "checkpoint.txt",
+    "signer.json",
+)
 README, SCRIPT, FIGURES, HTML, PDF = "README.md", "verify80.py", "figures.json", "report.html", "report.pdf"
 
 #: Kinds whose sensitive part a tenant's package releases: the tenant's own names and reasons. Of what is
@@ -48,7 +53,9 @@ class Malformed(ValueError):  # noqa: N818 -- a reason; the caller adds step and
     """Decoding failed; the text is fit for a report."""
 
 
-def shape(value: object, fields: Mapping[str, type | tuple[type, ...]], optional: Sequence[str] = ()) -> dict[str, Any]:
+def shape(
+    value: object, fields: Mapping[str, type | tuple[type, ...]], optional: Sequence[str] = ()
+) -> dict[str, Any]:
     """The object itself, when it has exactly these fields of these types.
 
     Raises:
@@ -208,10 +215,9 @@ def _range(value: object) -> Range:
 
 @dataclass(frozen=True, slots=True)
 class HeadProof:
-    """That a scope had this head at a tick: map proof, then tick proof to the package's checkpoint."""
+    """That a scope had this head at a tick (its index in the tick log): map proof, then tick proof."""
 
     tick: int
-    index: int
     head: Head
     map_root: bytes
     map_proof: tuple[bytes, ...]
@@ -221,7 +227,6 @@ class HeadProof:
         """JSON value."""
         return {
             "tick": u64(self.tick),
-            "index": u64(self.index),
             "size": u64(self.head.size),
             "root": self.head.root.hex(),
             "map_root": self.map_root.hex(),
@@ -232,10 +237,10 @@ class HeadProof:
     @classmethod
     def decode(cls, value: object) -> HeadProof:
         """Read the JSON value strictly."""
-        fields = dict.fromkeys(("tick", "index", "size", "root", "map_root"), str)
+        fields = dict.fromkeys(("tick", "size", "root", "map_root"), str)
         v = shape(value, {**fields, "map_proof": list, "tick_proof": list})
         return cls(
-            number(v["tick"]), number(v["index"]), Head(number(v["size"]), hex_bytes(v["root"], 32)),
+            number(v["tick"]), Head(number(v["size"]), hex_bytes(v["root"], 32)),
             hex_bytes(v["map_root"], 32), _hashes(v["map_proof"]), _hashes(v["tick_proof"]),
         )  # fmt: skip
 
@@ -252,7 +257,10 @@ class ScopeProofs:
         """Canonical octets."""
         return canonical(
             {
-                "frontier": {"size": u64(self.frontier.size), "nodes": [h.hex() for h in self.frontier.nodes]},
+                "frontier": {
+                    "size": u64(self.frontier.size),
+                    "nodes": [h.hex() for h in self.frontier.nodes],
+                },
                 "begin": None if self.begin is None else self.begin.encode(),
                 "end": self.end.encode(),
             }

@@ -70,7 +70,9 @@ class Workbench:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, tb: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, tb: TracebackType | None
+    ) -> None:
         self.con.close()
 
     def script(self, name: str) -> None:
@@ -110,7 +112,9 @@ class Workbench:
             Malformed: a line that is no row of this schema.
         """
         self.fill("segment", [(segment_id, schema)])
-        self.fill("segment_line", ((segment_id, i, check_row(line, schema, i)) for i, line in enumerate(lines)))
+        self.fill(
+            "segment_line", ((segment_id, i, check_row(line, schema, i)) for i, line in enumerate(lines))
+        )
 
     def attribute(self, access: Iterable[str], jobs: Iterable[str], grace_us: int) -> None:
         """Prepare the inputs of one attribution run over segments (leases and rivals are filled apart)."""

@@ -110,7 +110,9 @@ def import_log(
     object_id = segment_id("object", info.name, info.version, digest)
     store = folder / "segments"
     if (folder / "objects" / object_id).exists():
-        raise SourceRefused("this object was imported before", fix="nothing to do; see its source_object record")
+        raise SourceRefused(
+            "this object was imported before", fix="nothing to do; see its source_object record"
+        )
     quarantine = FileQuarantine(folder / "quarantine" / f"{object_id}.ndjson")
     writers: dict[str, SegmentWriter] = {}
 

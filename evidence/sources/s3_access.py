@@ -57,7 +57,9 @@ _SECRET_QUERY = re.compile(
     r"token|access_token|password|secret)=)[^&\s\"]*"
 )
 _ADDRESS = re.compile(r"[0-9a-fA-F.:]{2,45}")
-_SESSION = re.compile(r"arn:aws[a-z-]*:sts::\d{12}:assumed-role/[^/\s]+/slurm\.([A-Za-z0-9_-]+)\.(\d+(?:_\d+)?)")
+_SESSION = re.compile(
+    r"arn:aws[a-z-]*:sts::\d{12}:assumed-role/[^/\s]+/slurm\.([A-Za-z0-9_-]+)\.(\d+(?:_\d+)?)"
+)
 _QUERY_JOB = re.compile(r"[?&]x-sluicegate-job=([A-Za-z0-9_-]+)\.(\d+(?:_\d+)?)(?=[&\s]|$)")
 
 

@@ -233,10 +233,11 @@ def read(folder: Path, ident: str, schema: str, root: str, rows: int) -> Iterato
     if not path.is_file():
         raise SourceRefused(f"segment {ident} is not stored here", fix="restore the sources folder")
     names = list(SCHEMAS[schema])
+    columns = ", ".join(f'"{name}"' for name in names)
     frontier = Frontier()
     with connect() as con:
         cursor = con.execute(
-            f"SELECT {', '.join(names)} FROM read_parquet($1, file_row_number=true)"  # noqa: S608 -- constants
+            f"SELECT {columns} FROM read_parquet($1, file_row_number=true)"  # noqa: S608 -- constants
             " ORDER BY file_row_number",
             [str(path)],
         )

@@ -65,7 +65,9 @@ class Sacct:
             try:
                 self._tz = ZoneInfo(self.zone)
             except (ZoneInfoNotFoundError, ValueError, OSError):
-                raise SourceRefused("unknown time zone", fix="give an IANA name, as Europe/Amsterdam") from None
+                raise SourceRefused(
+                    "unknown time zone", fix="give an IANA name, as Europe/Amsterdam"
+                ) from None
         if self.columns is not None:
             self._check(self.columns)
 

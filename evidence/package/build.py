@@ -1,0 +1,339 @@
+"""Building: from a window of the ledger to the octets of a package, and the trust file beside it.
+
+`collect` reads one snapshot of the ledger; `build` is pure but for the workbench's scratch folder: equal
+inputs give equal octets under one lock file (the signature is Ed25519, so it is equal too).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from evidence.canonical import u64
+from evidence.checkpoint import Signer, open_checkpoint, verifier_of
+from evidence.errors import ExportRefused, NotInLedger
+from evidence.package import container, dsse, figures, html, pdf
+from evidence.package.contents import (
+    Contents,
+    fill_records,
+    manifest,
+    read_contents,
+    repeatable,
+    statement,
+    table_members,
+)
+from evidence.package.model import (
+    CHECKPOINT,
+    ENVELOPE,
+    FIGURES,
+    HTML,
+    MANIFEST,
+    PDF,
+    README,
+    SCRIPT,
+    SIGNER,
+    HeadProof,
+    Malformed,
+    PackedRecord,
+    Predicate,
+    Range,
+    ScopeProofs,
+    parse_record_line,
+    proofs_name,
+    record_line,
+    records_name,
+    releases,
+    segment_name,
+)
+from evidence.package.resources import resource
+from evidence.package.trust import SignerFile, Trust
+from evidence.package.workbench import SQL_FILES, Workbench, sql_text
+from evidence.records import Draft
+from evidence.scope import ESTATE
+from evidence.signing import KIND as SIGNING_KEY
+from evidence.sources.segments import read
+
+if TYPE_CHECKING:
+    from evidence.store import Database
+    from evidence.view import LedgerView, Tick
+
+PACKAGE_SOURCE = "export"
+
+
+@dataclass(frozen=True, slots=True)
+class Collected:
+    """What one snapshot of the ledger gave for a package."""
+
+    predicate: Predicate
+    checkpoint: bytes
+    changes: Sequence[Mapping[str, Any]]
+    proofs: Mapping[str, ScopeProofs]
+    records: Sequence[tuple[Range, Sequence[bytes]]]
+    segments: Mapping[str, Sequence[bytes]]
+
+
+@dataclass(frozen=True, slots=True)
+class Exported:
+    """A package on disk.
+
+    Attributes:
+        path: the zip.
+        trust_path: the trust file; hand it over by another way than the zip.
+        sha256: of the zip; for another channel, since no signature covers the container's headers.
+        predicate: what was signed.
+        fingerprint: of the signing key.
+    """
+
+    path: Path
+    trust_path: Path
+    sha256: str
+    predicate: Predicate
+    fingerprint: str
+
+    def draft(self, requested_by: str | None = None) -> Draft:
+        """The `package_export` record that the caller puts into its outbox."""
+        p = self.predicate
+        public = {
+            "package_id": self.sha256[:32],
+            "package_sha256": self.sha256,
+            "scopes": [r.scope for r in p.ranges],
+            "window_begin": u64(p.window[0]),
+            "window_end": u64(p.window[1]),
+            "ranges": [[u64(r.begin), u64(r.end)] for r in p.ranges],
+            "provisional": bool(p.provisional),
+        }
+        sensitive = {} if requested_by is None else {"requested_by": requested_by}
+        return Draft("package_export", p.ranges[0].scope, PACKAGE_SOURCE, p.made_ns, public, sensitive)
+
+
+def export(
+    db: Database,
+    signer: Signer,
+    scope: str,
+    window: tuple[int, int],
+    out: Path,
+    *,
+    sources: Path,
+    now_ns: int,
+    lateness_ns: int = 0,
+    custody: str = "embedded (not separated)",
+) -> Exported:
+    """Make the package of one scope and window.
+
+    Args:
+        db: started database of the ledger; only read.
+        signer: of the ledger's key.
+        scope: `estate` or a tenant's name.
+        window: event window [t0, t1), nanoseconds UTC.
+        out: the zip to write; the trust file is written beside it as `<out>.trust.json`.
+        sources: the sources folder with segments.
+        now_ns: time of making.
+        lateness_ns: bound L; the package is provisional before a checkpoint after t1 + L exists.
+        custody: printed on page one.
+
+    Raises:
+        ExportRefused: no such scope, no signed checkpoint, another signing key, or a segment that is gone.
+    """
+    from evidence.view import LedgerView
+
+    if window[0] >= window[1]:
+        raise ExportRefused("the window is empty", fix="give --from before --to")
+    try:
+        got = db.read_sync(
+            lambda conn: collect(
+                LedgerView(conn),
+                scope,
+                window,
+                sources,
+                now_ns=now_ns,
+                lateness_ns=lateness_ns,
+                custody=custody,
+            )
+        )
+    except NotInLedger as why:
+        raise ExportRefused(
+            str(why), fix=why.fix or "see the scopes with `sluicegate evidence show`"
+        ) from None
+    key = verifier_of(signer)
+    open_checkpoint(got.checkpoint, [key], got.predicate.origin)
+    members = build(got, signer)
+    digest = _write(out, members)
+    trust = Trust(got.predicate.origin, (key,), None, {r.scope: r.scope_id for r in got.predicate.ranges})
+    trust_path = out.with_name(out.name + ".trust.json")
+    _replace(trust_path, [trust.encode()])
+    return Exported(out, trust_path, digest, got.predicate, key.fingerprint)
+
+
+def collect(
+    view: LedgerView,
+    scope: str,
+    window: tuple[int, int],
+    sources: Path,
+    *,
+    now_ns: int,
+    lateness_ns: int,
+    custody: str,
+) -> Collected:
+    """Read records, proofs and segments of a window from one snapshot."""
+    scope_id = view.find_scope(scope)
+    begin, end, provisional = _ticks(view, window, lateness_ns)
+    proofs = _proofs(view, scope_id, begin, end)
+    rng = Range(scope, scope_id, proofs.frontier.size, proofs.end.head.size)
+    lines = [
+        record_line(r.seq, r.parts, release=releases(r.kind, estate=scope == ESTATE))
+        for r in view.records(scope_id, rng.begin, rng.end)
+    ]
+    contents = read_contents([(rng, [parse_record_line(line) for line in lines])])
+    segments = {
+        s.segment_id: list(read(sources / "segments", s.segment_id, s.schema, s.root.hex(), s.rows))
+        for s in contents.segments.values()
+    }
+    estate = view.find_scope(ESTATE)
+    changes = [r.parts.public_fields() for r in view.records(estate, kind=SIGNING_KEY)]
+    faults = contents.faults or _faults(view, estate, window)
+    predicate = Predicate(
+        view.origin(), window, lateness_ns, (rng,), now_ns, tuple(provisional), custody=custody, faults=faults,
+        tool=tool_versions(),
+    )  # fmt: skip
+    return Collected(
+        predicate, view.checkpoint(end.tick), changes, {scope_id: proofs}, [(rng, lines)], segments
+    )
+
+
+def _ticks(
+    view: LedgerView, window: tuple[int, int], lateness_ns: int
+) -> tuple[Tick | None, Tick, list[str]]:
+    """The last tick before t0 and the first signed one after t1 + L; else the latest, and why."""
+    ticks = view.ticks()
+    signed = [t for t in ticks if t.note is not None]
+    if not signed:
+        raise ExportRefused("the ledger has no signed checkpoint yet", fix="wait for the first tick")
+    before = [t for t in ticks if t.time_ns <= window[0]]
+    after = [t for t in signed if t.time_ns > window[1] + lateness_ns]
+    begin = before[-1] if before else None
+    if after:
+        return begin, after[0], []
+    if begin is not None and begin.tick > signed[-1].tick:
+        raise ExportRefused("the window begins after the last signed checkpoint", fix="wait for a tick")
+    return begin, signed[-1], ["no checkpoint yet after the end of the window and its lateness bound"]
+
+
+def _proofs(view: LedgerView, scope_id: str, begin: Tick | None, end: Tick) -> ScopeProofs:
+    last = _head_proof(view, scope_id, end, end)
+    first = None if begin is None else _head_proof(view, scope_id, begin, end)
+    if first is None or first.head.size == 0:
+        first = None
+    frontier = view.frontier(scope_id, 0 if first is None else first.head.size)
+    return ScopeProofs(frontier, first, last)
+
+
+def _head_proof(view: LedgerView, scope_id: str, tick: Tick, end: Tick) -> HeadProof:
+    found = view.map_proof(tick.tick, scope_id)
+    path = view.tick_proof(tick.tick, end.tick + 1)
+    return HeadProof(tick.tick, found.head, tick.map_root, found.siblings, tuple(path))
+
+
+def _faults(view: LedgerView, estate: str, window: tuple[int, int]) -> bool:
+    """Whether the estate's scope says so for this window: a tenant's own records need not."""
+    return any(
+        int(r.parts.header_fields().get("event_time", "0")) < window[1]
+        for r in view.records(estate, kind="faults_enabled")
+    )
+
+
+def build(got: Collected, signer: Signer) -> dict[str, bytes]:
+    """All members of the package.
+
+    Raises:
+        ExportRefused: what was collected would not verify.
+    """
+    predicate = got.predicate
+    packed: list[tuple[Range, Sequence[PackedRecord]]] = [
+        (rng, [parse_record_line(line) for line in lines]) for rng, lines in got.records
+    ]
+    contents = read_contents(packed)
+    members: dict[str, bytes] = {
+        README: resource("README.md"),
+        SCRIPT: resource("verify80.py"),
+        CHECKPOINT: got.checkpoint,
+        SIGNER: SignerFile(verifier_of(signer), got.changes).encode(),
+    }
+    members |= {f"sql/{name}.sql": sql_text(name).encode("ascii") for name in SQL_FILES}
+    members |= {proofs_name(i): p.encode() for i, p in got.proofs.items()}
+    members |= {records_name(r.scope_id): _lines(lines) for r, lines in got.records}
+    members |= {segment_name(i): _lines(lines) for i, lines in got.segments.items()}
+    try:
+        tables, value = tabulate(predicate, contents, got.segments)
+    except Malformed as why:
+        raise ExportRefused(f"the records cannot be tabulated: {why}") from None
+    members |= tables
+    members[FIGURES] = figures.encode(value)
+    members[HTML], members[PDF] = html.render(value), pdf.render(value)
+    members[MANIFEST] = manifest(members)
+    body = statement(hashlib.sha256(members[MANIFEST]).hexdigest(), predicate)
+    members[ENVELOPE] = dsse.seal(body, signer)
+    return members
+
+
+def tabulate(
+    predicate: Predicate, contents: Contents, segments: Mapping[str, Sequence[bytes]]
+) -> tuple[dict[str, bytes], dict[str, Any]]:
+    """Members of all tables, and the figures."""
+    with tempfile.TemporaryDirectory(prefix="sluicegate-") as folder, Workbench(Path(folder)) as bench:
+        fill_records(bench, predicate, contents)
+        for ref in contents.segments.values():
+            bench.load_segment(ref.segment_id, ref.schema, segments[ref.segment_id])
+        for run in contents.runs:
+            if repeatable(run, contents):
+                again, committed = bench.attribute_as_committed(
+                    run.access, run.jobs, run.result, run.grace_us
+                )
+                if again != committed:
+                    raise Malformed(f"attribution run at seq {run.seq} does not repeat")
+        counts = bench.build_tables()
+        return table_members(bench, Path(folder)), figures.figures(bench, predicate, counts)
+
+
+def tool_versions() -> dict[str, str]:
+    """Versions of what makes the members: equal versions give equal octets."""
+    out = {}
+    for name in ("sluicegate", "duckdb", "reportlab"):
+        try:
+            out[name] = version(name)
+        except PackageNotFoundError:
+            raise ExportRefused(f"{name} is not installed", fix="install sluicegate[report]") from None
+    return out
+
+
+def _lines(lines: Sequence[bytes]) -> bytes:
+    return b"".join(line + b"\n" for line in lines)
+
+
+def _write(out: Path, members: Mapping[str, bytes]) -> str:
+    digest = hashlib.sha256()
+    parts = list(container.write(members))
+    for part in parts:
+        digest.update(part)
+    _replace(out, parts)
+    return digest.hexdigest()
+
+
+def _replace(path: Path, parts: Sequence[bytes | memoryview]) -> None:
+    """Write beside and rename: a reader sees the old file or the new one, never half of it."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        fd, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        with os.fdopen(fd, "wb") as file:
+            for part in parts:
+                file.write(part)
+            file.flush()
+            os.fsync(file.fileno())
+        Path(name).replace(path)
+    except OSError as why:
+        raise ExportRefused(f"{path.name} cannot be written ({why.strerror})") from None

@@ -1,0 +1,216 @@
+"""Contents: what records and rows mean to a package. The same steps when it is made and when it is verified.
+
+Decides which segments a range commits to, which attribution runs can be done again from the package alone,
+how records are laid out on the workbench, and how tables become members.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from evidence.canonical import canonical, u64
+from evidence.package.model import (
+    CHECKPOINT,
+    ENVELOPE,
+    FIGURES,
+    HTML,
+    MANIFEST,
+    PDF,
+    README,
+    SCRIPT,
+    SIGNER,
+    Malformed,
+    PackedRecord,
+    Predicate,
+    Range,
+    number,
+    proofs_name,
+    records_name,
+    segment_name,
+)
+from evidence.package.workbench import SQL_FILES, TABLES, Workbench
+from evidence.sources.segments import SCHEMAS
+
+_I63 = 1 << 63
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentRef:
+    """A segment that a record commits to."""
+
+    segment_id: str
+    schema: str
+    root: bytes
+    rows: int
+    scope: str
+    seq: int
+
+
+@dataclass(frozen=True, slots=True)
+class RunRef:
+    """An attribution run that a record commits to."""
+
+    result: str
+    access: tuple[str, ...]
+    jobs: tuple[str, ...]
+    grace_us: int
+    scope: str
+    seq: int
+
+
+@dataclass(slots=True)
+class Contents:
+    """Everything that tables are built from."""
+
+    records: list[tuple[Range, Sequence[PackedRecord]]]
+    segments: dict[str, SegmentRef] = field(default_factory=dict)
+    runs: list[RunRef] = field(default_factory=list)
+
+    @property
+    def faults(self) -> bool:
+        """Whether a record of the range says that fault injection was enabled."""
+        return any(r.fields.get("kind") == "faults_enabled" for _, rs in self.records for r in rs)
+
+
+def read_contents(records: list[tuple[Range, Sequence[PackedRecord]]]) -> Contents:
+    """Find segments and runs among records.
+
+    Raises:
+        Malformed: a record that commits to rows is out of form, or two commit differently to one segment.
+    """
+    contents = Contents(records)
+    for rng, packed in records:
+        for record in packed:
+            kind = record.fields.get("kind")
+            if kind == "log_segment":
+                body = orjson.loads(record.public)
+                _add(contents, body, rng, record, "segment_id", "root", body.get("source_name"))
+            elif kind == "attribution_run":
+                body = orjson.loads(record.public)
+                _add(contents, body, rng, record, "run_id", "result_root", "attribution")
+                contents.runs.append(_run(body, rng, record))
+    return contents
+
+
+def _add(
+    contents: Contents,
+    body: dict[str, Any],
+    rng: Range,
+    record: PackedRecord,
+    name: str,
+    root: str,
+    schema: object,
+) -> None:
+    try:
+        ref = SegmentRef(
+            str(body[name]), str(schema), bytes.fromhex(body[root]), int(body["rows"]), rng.scope, record.seq
+        )
+    except (KeyError, TypeError, ValueError):
+        raise Malformed(f"{rng.scope} {record.seq}: a segment record is out of form") from None
+    if ref.schema not in SCHEMAS or len(ref.root) != 32 or not ref.segment_id.isalnum():
+        raise Malformed(f"{rng.scope} {record.seq}: a segment of a form that this release does not know")
+    known = contents.segments.setdefault(ref.segment_id, ref)
+    if (known.root, known.rows, known.schema) != (ref.root, ref.rows, ref.schema):
+        raise Malformed(f"{rng.scope} {record.seq}: commits otherwise to a segment than {known.seq} does")
+
+
+def _run(body: dict[str, Any], rng: Range, record: PackedRecord) -> RunRef:
+    access, jobs = body.get("segments"), body.get("jobs_segment")
+    if not isinstance(access, list) or not isinstance(jobs, list):
+        raise Malformed(f"{rng.scope} {record.seq}: an attribution run is out of form")
+    grace = number(body.get("grace_ns")) // 1000
+    return RunRef(
+        body["run_id"], tuple(map(str, access)), tuple(map(str, jobs)), grace, rng.scope, record.seq
+    )
+
+
+def repeatable(run: RunRef, contents: Contents) -> bool:
+    """Whether all that a run read is in this package (a job list may belong to an earlier window)."""
+    return all(s in contents.segments for s in (*run.access, *run.jobs))
+
+
+def fill_records(bench: Workbench, predicate: Predicate, contents: Contents) -> None:
+    """Lay out records and the window.
+
+    Raises:
+        Malformed: a header without the fields that tables need.
+    """
+    bench.fill("param", [predicate.window])
+    for rng, packed in contents.records:
+        bench.fill("record", (_record_row(rng, r, predicate.window) for r in packed))
+
+
+def _record_row(rng: Range, record: PackedRecord, window: tuple[int, int]) -> tuple[Any, ...]:
+    f = record.fields
+    try:
+        event = number(f["event_time"]) if "event_time" in f else None
+        received, source_seq = number(f["received_time"]), number(f["source_seq"])
+        names = str(f["kind"]), int(f["version"]), str(f["source"]), str(f["boot_id"])
+    except (KeyError, TypeError, ValueError):
+        raise Malformed(f"seq {record.seq}: the header is out of form") from None
+    at = received if event is None else event
+    if max(at, received, source_seq) >= _I63:
+        raise Malformed(f"seq {record.seq}: a time or number is out of range")
+    inside = int(window[0] <= at < window[1])
+    kind, version, source, boot = names
+    return (
+        rng.scope, record.seq, kind, version, event, received, source, boot, source_seq, inside,
+        record.public, record.sensitive, int(record.sensitive is None),
+    )  # fmt: skip
+
+
+def table_members(bench: Workbench, scratch: Path) -> dict[str, bytes]:
+    """CSV and Parquet of every table."""
+    members = {}
+    for table in TABLES:
+        members[f"tables/{table}.csv"] = bench.csv(table)
+        path = scratch / f"{table}.parquet"
+        bench.write_parquet(table, path)
+        members[f"tables/{table}.parquet"] = path.read_bytes()
+        path.unlink()
+    return members
+
+
+def expected_members(predicate: Predicate, segments: Iterable[str]) -> set[str]:
+    """Names of every member that a package of this form has, none optional."""
+    names = {README, SCRIPT, MANIFEST, ENVELOPE, CHECKPOINT, SIGNER, FIGURES, HTML, PDF}
+    names |= {proofs_name(r.scope_id) for r in predicate.ranges}
+    names |= {records_name(r.scope_id) for r in predicate.ranges}
+    names |= {segment_name(s) for s in segments}
+    names |= {f"sql/{name}.sql" for name in SQL_FILES}
+    return names | {f"tables/{t}.{e}" for t in TABLES for e in ("csv", "parquet")}
+
+
+def manifest(members: Mapping[str, bytes | memoryview]) -> bytes:
+    """The manifest over all members but itself and the envelope that signs it."""
+    import hashlib
+
+    return canonical(
+        {
+            "v": 1,
+            "members": [
+                {"name": n, "size": u64(len(d)), "sha256": hashlib.sha256(d).hexdigest()}
+                for n, d in sorted(members.items())
+                if n not in (MANIFEST, ENVELOPE)
+            ],
+        }
+    )
+
+
+def statement(manifest_sha256: str, predicate: Predicate) -> bytes:
+    """The in-toto statement: its one subject is the manifest."""
+    from evidence.package.model import PREDICATE_TYPE, STATEMENT_TYPE
+
+    return canonical(
+        {
+            "_type": STATEMENT_TYPE,
+            "subject": [{"name": MANIFEST, "digest": {"sha256": manifest_sha256}}],
+            "predicateType": PREDICATE_TYPE,
+            "predicate": predicate.encode(),
+        }
+    )

@@ -1,0 +1,494 @@
+"""Verification of a package: a numbered list, the code labelled with its numbers. Raises, never returns False.
+
+ 1. The trust root comes from outside: a trust file, or a key's fingerprint. Without one the best verdict is
+    "consistent, signer not established".
+ 2. The container is, octet for octet, the one encoding of its members.
+ 3. `signer.json` decodes strictly; its history of signing keys is signed by old and new key at each change
+    and connects the signer to the trust root.
+ 4. The envelope decodes strictly and is signed by the signer over PAE(type, payload).
+ 5. The statement is of a type and version known here; its one subject is the manifest, by digest.
+ 6. The manifest lists exactly the other members, each with size and SHA-256; no member of this form is
+    missing and none is added.
+ 7. The checkpoint decodes strictly, is signed by an accepted key, and is of the trusted origin.
+ 8. Each range is of the scope whose id the trust file gives; its heads at begin and end are proved by map
+    proof and tick proof to the checkpoint.
+ 9. The records' leaves, hashed from the stored octets, are exactly the range between the two heads.
+10. Each record is of a known kind and of this scope, gapless, and withholds what its package must withhold,
+    nothing else.
+11. Each segment of rows gives the root, and the number of rows, that a record committed.
+12. The SQL, the README and the script in the package are this release's, octet for octet.
+13. Attribution runs whose inputs are in the package give the committed result again.
+14. Every table rebuilt from records and rows equals the packaged one: CSV by octets, Parquet by content.
+15. `figures.json` computed again is equal, and the page rendered from it is equal, octet for octet.
+16. The labels that the signer states (faults, provisional) are not milder than the records.
+17. The PDF rendered again is equal where the same renderer is installed; else it is labelled
+    "rendering, not verified".
+
+Opens no socket and treats all content as hostile. What it does not do: say that an event was recorded at
+all, or hold against the operator while the package is self-asserted.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import mmap
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, NoReturn
+
+from evidence.checkpoint import Checkpoint, VerifierKey, decode_base64, open_checkpoint
+from evidence.errors import EvidenceError, PackageInvalid
+from evidence.kinds import KINDS
+from evidence.limits import LIMITS
+from evidence.merkle import leaf_hash as row_hash
+from evidence.merkle import root, verify_inclusion, verify_range
+from evidence.package import container, dsse, figures, html
+from evidence.package.contents import (
+    Contents,
+    expected_members,
+    fill_records,
+    read_contents,
+    repeatable,
+)
+from evidence.package.model import (
+    CHECKPOINT,
+    ENVELOPE,
+    FIGURES,
+    HTML,
+    MANIFEST,
+    PDF,
+    PREDICATE_TYPE,
+    README,
+    SCRIPT,
+    SIGNER,
+    STATEMENT_TYPE,
+    HeadProof,
+    Malformed,
+    PackedRecord,
+    Predicate,
+    Range,
+    ScopeProofs,
+    hex_bytes,
+    load,
+    parse_record_line,
+    proofs_name,
+    records_name,
+    releases,
+    segment_name,
+    shape,
+)
+from evidence.package.resources import resource
+from evidence.package.trust import SignerFile, Trust
+from evidence.package.workbench import SQL_FILES, TABLES, Workbench, sql_text
+from evidence.scope import EMPTY_HEAD
+from evidence.scopemap import tick_leaf, verify_map
+
+VERIFIED = "verified"
+NO_SIGNER = "consistent, signer not established"
+NO_SCOPE = "consistent and signed by the trusted key, scope not established"
+
+Members = Mapping[str, memoryview]
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """The outcome when nothing is wrong.
+
+    Attributes:
+        text: `VERIFIED`, `NO_SIGNER` or `NO_SCOPE`.
+        predicate: what the signer states.
+        fingerprint: of the signing key.
+        sha256: of the zip.
+        labels: standing: self-asserted, custody, faults, provisional.
+        notes: what was not verified, and why.
+        figures: as recomputed.
+    """
+
+    text: str
+    predicate: Predicate
+    fingerprint: str
+    sha256: str
+    labels: Sequence[str]
+    notes: Sequence[str] = ()
+    figures: Mapping[str, Any] = field(default_factory=dict)
+
+
+def verify(path: Path, trust: Trust) -> Verdict:
+    """Verify a package file.
+
+    Args:
+        path: the zip.
+        trust: from outside; an empty `Trust()` where there is none.
+
+    Raises:
+        PackageInvalid: the first wrong thing, with step, member and record.
+    """
+    try:
+        with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as octets:
+            view = memoryview(octets)
+            try:
+                return verify_octets(view, trust, path.name)
+            finally:
+                view.release()
+    except (OSError, ValueError) as why:
+        reason = why.strerror if isinstance(why, OSError) else "is empty"
+        raise PackageInvalid("2", path.name, f"cannot be read ({reason})") from None
+
+
+def verify_octets(octets: bytes | memoryview, trust: Trust, name: str = "package") -> Verdict:
+    """Verify a package in memory; see `verify`."""
+    digest = hashlib.sha256(octets).hexdigest()
+    parts = container.read(octets, "2", name)  # 2
+    try:
+        return _verify({n: d.toreadonly() for n, d in parts.items()}, trust, digest)
+    finally:
+        for part in parts.values():
+            part.release()
+
+
+def _verify(members: Members, trust: Trust, digest: str) -> Verdict:
+    early = _statement(members)
+    signer, accepted = _signer(members, trust, early.origin)  # 3
+    predicate = _envelope(members, signer)  # 4, 5
+    _manifest(members)  # 6
+    checkpoint = _checkpoint(members, accepted, trust.origin or predicate.origin, predicate)  # 7
+    scopes_known = _scopes(predicate, trust)  # 8
+    records = [(r, _range(members, r, checkpoint, predicate)) for r in predicate.ranges]  # 8, 9, 10
+    contents = _guard("10", records_name(predicate.ranges[0].scope_id), lambda: read_contents(records))
+    segments = _segments(members, contents, predicate)  # 11
+    _frozen(members)  # 12
+    notes: list[str] = []
+    value = _tables(members, predicate, contents, segments, notes)  # 13, 14, 15
+    _labels(predicate, contents)  # 16
+    _pdf(members, predicate, value, notes)  # 17
+    text = VERIFIED if trust.names_a_signer else NO_SIGNER
+    if trust.names_a_signer and not scopes_known:
+        text = NO_SCOPE
+    return Verdict(text, predicate, signer.fingerprint, digest, figures.labels(predicate), notes, value)
+
+
+def _guard(step: str, member: str, run: Any) -> Any:
+    """Run a decoder; whatever it raises becomes the one error of this module."""
+    try:
+        return run()
+    except PackageInvalid:
+        raise
+    except (Malformed, EvidenceError) as why:
+        raise PackageInvalid(step, member, str(why)) from None
+
+
+def _member(members: Members, step: str, name: str, limit: int = LIMITS.package_json) -> bytes:
+    if name not in members:
+        raise PackageInvalid(step, name, "is missing")
+    if len(members[name]) > limit:
+        raise PackageInvalid(step, name, f"is larger than {limit} octets")
+    return bytes(members[name])
+
+
+def _statement(members: Members) -> Predicate:
+    """The statement before its signature is checked: only to learn the origin that keys are bound to."""
+
+    def run() -> Predicate:
+        envelope = shape(load(_member(members, "4", ENVELOPE)), _ENVELOPE)
+        return _decode_statement(decode_base64(envelope["payload"]), None)
+
+    predicate: Predicate = _guard("4", ENVELOPE, run)
+    return predicate
+
+
+def _signer(members: Members, trust: Trust, origin: str) -> tuple[VerifierKey, list[VerifierKey]]:
+    """3. Signer and accepted keys."""
+
+    def run() -> tuple[VerifierKey, list[VerifierKey]]:
+        file = SignerFile.decode(_member(members, "3", SIGNER))
+        return file.signer, file.accepted(trust, trust.origin or origin)
+
+    try:
+        return run()
+    except PackageInvalid:
+        raise
+    except (Malformed, EvidenceError) as why:
+        fix = why.fix if isinstance(why, EvidenceError) else ""
+        raise PackageInvalid("3", SIGNER, str(why), fix=fix) from None
+
+
+def _envelope(members: Members, signer: VerifierKey) -> Predicate:
+    """4. The envelope's signature. 5. The statement."""
+    body = _guard("4", ENVELOPE, lambda: dsse.unseal(_member(members, "4", ENVELOPE), signer))
+    digest = hashlib.sha256(_member(members, "5", MANIFEST)).digest()
+    predicate: Predicate = _guard("5", ENVELOPE, lambda: _decode_statement(body, digest))
+    return predicate
+
+
+def _decode_statement(body: bytes, manifest_digest: bytes | None) -> Predicate:
+    v = shape(load(body), {"_type": str, "subject": list, "predicateType": str, "predicate": dict})
+    if v["_type"] != STATEMENT_TYPE or v["predicateType"] != PREDICATE_TYPE or len(v["subject"]) != 1:
+        raise Malformed("the statement is of another type, or has not exactly one subject")
+    subject = shape(v["subject"][0], {"name": str, "digest": dict})
+    digest = hex_bytes(shape(subject["digest"], {"sha256": str})["sha256"], 32)
+    if subject["name"] != MANIFEST or (manifest_digest is not None and digest != manifest_digest):
+        raise Malformed("the statement is about another manifest than the one in this package")
+    return Predicate.decode(v["predicate"])
+
+
+def _manifest(members: Members) -> None:
+    """6. Every member is listed, with its size and digest."""
+
+    def run() -> list[dict[str, Any]]:
+        v = shape(load(_member(members, "6", MANIFEST)), {"v": int, "members": list})
+        if v["v"] != 1:
+            raise Malformed("another version")
+        return [shape(m, {"name": str, "size": str, "sha256": str}) for m in v["members"]]
+
+    listed = _guard("6", MANIFEST, run)
+    names = [m["name"] for m in listed]
+    if names != sorted(set(names)):
+        raise PackageInvalid("6", MANIFEST, "a member is listed twice or out of order")
+    for name in sorted(set(names) ^ (set(members) - {MANIFEST, ENVELOPE})):
+        raise PackageInvalid("6", name, "is listed and missing, or present and not listed")
+    for m in listed:
+        data = members[m["name"]]
+        if m["size"] != str(len(data)) or m["sha256"] != hashlib.sha256(data).hexdigest():
+            raise PackageInvalid("6", m["name"], "differs from its size or digest in the manifest")
+
+
+def _checkpoint(
+    members: Members, accepted: list[VerifierKey], origin: str, predicate: Predicate
+) -> Checkpoint:
+    """7. The signed head of the tick log."""
+    note = _member(members, "7", CHECKPOINT)
+    checkpoint: Checkpoint = _guard("7", CHECKPOINT, lambda: open_checkpoint(note, accepted, origin))
+    if note.count("\u2014".encode()) != 1:
+        raise PackageInvalid("7", CHECKPOINT, "carries signatures that nothing here checks")
+    if predicate.origin != checkpoint.origin:
+        raise PackageInvalid("7", CHECKPOINT, "is of another log than the statement says")
+    return checkpoint
+
+
+def _scopes(predicate: Predicate, trust: Trust) -> bool:
+    """8. Scope ids come from outside; returns whether they were given."""
+    if not trust.scopes:
+        return False
+    for rng in predicate.ranges:
+        known = trust.scopes.get(rng.scope)
+        if known is None:
+            raise PackageInvalid("8", ENVELOPE, f"the trust root names no scope {rng.scope!r}")
+        if known != rng.scope_id:
+            raise PackageInvalid(
+                "8", ENVELOPE, f"scope {rng.scope!r} has another id than the trust root says",
+                fix="the package may be of another tenant; ask the operator, by another channel",
+            )  # fmt: skip
+    return True
+
+
+def _range(members: Members, rng: Range, checkpoint: Checkpoint, predicate: Predicate) -> list[PackedRecord]:
+    """8. Heads at begin and end. 9. The whole range. 10. Each record."""
+    name = proofs_name(rng.scope_id)
+    proofs: ScopeProofs = _guard("8", name, lambda: ScopeProofs.decode(_member(members, "8", name)))
+    _guard("8", name, lambda: _head(rng, proofs.end, checkpoint))
+    if proofs.begin is None:
+        begin_head = EMPTY_HEAD
+    else:
+        begin: HeadProof = proofs.begin
+        _guard("8", name, lambda: _head(rng, begin, checkpoint))
+        begin_head = begin.head
+        if begin.tick > proofs.end.tick:
+            raise PackageInvalid("8", name, "the range begins at a later tick than it ends")
+    stated = (rng.begin, rng.end)
+    if stated != (begin_head.size, proofs.end.head.size) or proofs.frontier.size != rng.begin:
+        raise PackageInvalid("8", name, "the range is not the one between the two proved heads")
+    source = records_name(rng.scope_id)
+    packed = [
+        _record(line, rng, rng.begin + i, source, predicate) for i, line in enumerate(_lines(members, source))
+    ]
+    leaves = (r.leaf for r in packed)
+    end = proofs.end.head
+    _guard("9", source, lambda: verify_range(proofs.frontier, leaves, begin_head.root, end.size, end.root))
+    return packed
+
+
+def _head(rng: Range, proof: HeadProof, checkpoint: Checkpoint) -> None:
+    leaf = tick_leaf(proof.map_root, proof.tick)
+    verify_inclusion(leaf, proof.tick, checkpoint.size, proof.tick_proof, checkpoint.root)
+    verify_map(rng.scope_id, proof.head, proof.map_proof, proof.map_root)
+
+
+def _lines(members: Members, name: str, step: str = "9") -> Iterator[bytes]:
+    """Lines of an NDJSON member."""
+    octets = _member(members, step, name, LIMITS.package_bytes)
+    at, line = 0, 0
+    while at < len(octets):
+        line += 1
+        end = octets.find(b"\n", at)
+        if end < 0 or end - at > LIMITS.package_line:
+            raise PackageInvalid(step, name, "is cut off or too long", record=f"line {line}")
+        yield octets[at:end]
+        at = end + 1
+
+
+def _record(line: bytes, rng: Range, seq: int, member: str, predicate: Predicate) -> PackedRecord:
+    """10. One record."""
+
+    def wrong(why: str) -> NoReturn:
+        raise PackageInvalid("10", member, why, record=f"record {rng.scope} {seq}")
+
+    try:
+        record = parse_record_line(line)
+    except (Malformed, EvidenceError) as why:
+        wrong(str(why))
+    if record.seq != seq:
+        wrong(f"stands where record {seq} belongs and says it is {record.seq}")
+    f = record.fields
+    kind = KINDS.get(str(f.get("kind")))
+    if kind is None or f.get("version") != kind.version:
+        wrong("is of a kind or version that this release does not know")
+    if f.get("scope") != rng.scope_id:
+        wrong("was written for another scope")
+    may = releases(str(f["kind"]), estate=predicate.is_estate)
+    if may and record.sensitive is None:
+        wrong("withholds a part that this package must release")
+    if not may and record.sensitive is not None:
+        wrong("releases a part that this package must withhold")
+    bodies = [
+        (record.public, kind.public),
+        *([] if record.sensitive is None else [(record.sensitive, kind.sensitive)]),
+    ]
+    for body, allowed in bodies:
+        if not load(body.encode()).keys() <= allowed:
+            wrong("has a field that its kind does not declare")
+    return record
+
+
+def _segments(members: Members, contents: Contents, predicate: Predicate) -> dict[str, list[bytes]]:
+    """11. Rows against committed roots; then no member is left that nothing accounts for."""
+    out = {}
+    for ref in contents.segments.values():
+        name = segment_name(ref.segment_id)
+        rows = list(_lines(members, name, "11"))
+        if len(rows) != ref.rows:
+            raise PackageInvalid(
+                "11", name, f"has {len(rows)} rows, record {ref.scope} {ref.seq} says {ref.rows}"
+            )
+        if root([row_hash(r) for r in rows]) != ref.root:
+            raise PackageInvalid("11", name, f"rows do not give the root in record {ref.scope} {ref.seq}")
+        out[ref.segment_id] = rows
+    for name in sorted(set(members) ^ expected_members(predicate, contents.segments)):
+        raise PackageInvalid("6", name, "is missing, or a package of this form has no such member")
+    return out
+
+
+def _frozen(members: Members) -> None:
+    """12. What is printed in the package is what runs here."""
+    frozen = {f"sql/{n}.sql": sql_text(n).encode("ascii") for n in SQL_FILES}
+    frozen |= {README: resource("README.md"), SCRIPT: resource("verify80.py")}
+    for name, data in sorted(frozen.items()):
+        if members[name] != data:
+            raise PackageInvalid("12", name, "differs from this release's; tables are not verified by it")
+
+
+def _tables(
+    members: Members,
+    predicate: Predicate,
+    contents: Contents,
+    segments: Mapping[str, Sequence[bytes]],
+    notes: list[str],
+) -> dict[str, Any]:
+    """13. Attribution again. 14. Every table again. 15. Figures and page again."""
+    import duckdb
+
+    step, member = "14", records_name(predicate.ranges[0].scope_id)
+    with tempfile.TemporaryDirectory(prefix="sluicegate-") as folder, Workbench(Path(folder)) as bench:
+        try:
+            fill_records(bench, predicate, contents)
+            for ref in contents.segments.values():
+                step, member = "11", segment_name(ref.segment_id)
+                bench.load_segment(ref.segment_id, ref.schema, segments[ref.segment_id])
+            for run in contents.runs:
+                step, member = "13", segment_name(run.result)
+                _attribution(bench, run, contents, notes)
+            step, member = "14", "tables"
+            counts = bench.build_tables()
+        except (Malformed, duckdb.Error) as why:
+            text = str(why) if isinstance(why, Malformed) else "values that no table can hold"
+            raise PackageInvalid(step, member, text) from None
+        for table in TABLES:
+            _table(members, bench, table, Path(folder))
+        value = figures.figures(bench, predicate, counts)
+    if members[FIGURES] != figures.encode(value):
+        raise PackageInvalid("15", FIGURES, "differs from the figures computed again from the tables")
+    if members[HTML] != html.render(value):
+        raise PackageInvalid("15", HTML, "differs from the page rendered again from the figures")
+    return value
+
+
+def _attribution(bench: Workbench, run: Any, contents: Contents, notes: list[str]) -> None:
+    """13. One run."""
+    if not repeatable(run, contents):
+        notes.append(
+            f"attribution run at record {run.scope} {run.seq}: inputs of an earlier window, not repeated"
+        )
+        return
+    again, committed = bench.attribute_as_committed(run.access, run.jobs, run.result, run.grace_us)
+    if again != committed:
+        place = next((a[0] for a, c in zip(again, committed, strict=False) if a != c), "number of rows")
+        raise PackageInvalid(
+            "13",
+            segment_name(run.result),
+            "the committed result is not what the inputs give",
+            record=f"access {place}",
+        )
+
+
+def _table(members: Members, bench: Workbench, table: str, folder: Path) -> None:
+    """14. One table."""
+    name = f"tables/{table}.csv"
+    want, have = bench.csv(table), members[name]
+    if have != want:
+        lines = zip(want.split(b"\r\n"), bytes(have).split(b"\r\n"), strict=False)
+        at = next((i for i, (a, b) in enumerate(lines, 1) if a != b), 0)
+        raise PackageInvalid(
+            "14", name, "differs from the table rebuilt from the records", record=f"line {at}"
+        )
+    name = f"tables/{table}.parquet"
+    fresh, packaged = folder / "fresh.parquet", folder / "packaged.parquet"
+    bench.write_parquet(table, fresh)
+    if fresh.read_bytes() != members[name]:
+        packaged.write_bytes(members[name])
+        if not bench.same_parquet(table, packaged):
+            raise PackageInvalid("14", name, "differs from the table rebuilt from the records")
+        packaged.unlink()
+    fresh.unlink()
+
+
+def _labels(predicate: Predicate, contents: Contents) -> None:
+    """16. Labels are not milder than the records."""
+    if contents.faults and not predicate.faults:
+        raise PackageInvalid("16", ENVELOPE, "hides that faults were enabled, as a record in it says")
+    if predicate.anchored != "self-asserted":
+        raise PackageInvalid("16", ENVELOPE, "claims an anchor that it does not carry")
+
+
+def _pdf(members: Members, predicate: Predicate, value: dict[str, Any], notes: list[str]) -> None:
+    """17. The PDF, where it can be rendered again."""
+    label = "report.pdf: rendering, not verified"
+    if find_spec("reportlab") is None:
+        notes.append(f"{label} (install sluicegate[report] to render it again)")
+        return
+    try:
+        installed = version("reportlab")
+    except PackageNotFoundError:
+        installed = ""
+    if installed != predicate.tool.get("reportlab"):
+        notes.append(f"{label} (made with another version of its renderer)")
+        return
+    from evidence.package import pdf
+
+    if members[PDF] != pdf.render(value):
+        raise PackageInvalid("17", PDF, "differs from the report rendered again from the figures")
+
+
+_ENVELOPE = {"payload": str, "payloadType": str, "signatures": list}

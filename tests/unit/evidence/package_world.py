@@ -1,0 +1,142 @@
+"""A small finished world for package tests: ledger on SQLite, imported logs, one exported package."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from evidence.attribution_run import attribute, read_leases
+from evidence.checkpoint import LocalSigner
+from evidence.ledger import Ledger, Sequencer
+from evidence.outbox import put
+from evidence.package.build import Exported, export
+from evidence.package.trust import Trust, read_trust
+from evidence.records import Draft
+from evidence.sources.importer import Identity, import_log, s3_format, sacct_format
+from evidence.sources.slurm_sacct import Sacct
+from evidence.sources.tenancy import TenantMap
+from evidence.store import Database
+
+LOGS = Path(__file__).parents[3] / "deploy" / "examples" / "logs"
+T0 = 1_740_960_000_000_000_000  # 2025-03-03T00:00:00Z
+DAY = 86_400_000_000_000
+HOUR = 3_600_000_000_000
+H32 = "ab" * 32
+
+
+def signer(seed: int = 1, name: str = "ledger") -> LocalSigner:
+    return LocalSigner(name, Ed25519PrivateKey.from_private_bytes(bytes([seed]) * 32))
+
+
+def decision(scope: str, n: int, *, allowed: bool, rules: tuple[str, ...] = ()) -> Draft:
+    public = {
+        "decision_id": f"{n:032x}", "cluster": "train-us", "group": "batch", "version": "v1", "kind": "Job",
+        "operation": "CREATE", "dry_run": False, "allowed": allowed, "rules": list(rules), "policy_digest": H32,
+        "input_digest": H32, "facts_digest": H32, "context_digest": H32,
+    }  # fmt: skip
+    reasons = [
+        {"rule": r, "text": f"refused by {r} <b>&", "fix": "declare it", "path": "spec"} for r in rules
+    ]
+    sensitive = {"namespace": f"{scope}-train", "name": f"job-{n}", "reasons": reasons}
+    return Draft("decision", scope, "webhook", T0 + 9 * HOUR + n * 1_000_000_000, public, sensitive)
+
+
+def verdict(scope: str, n: int, encrypted: str, link: str = "cw-gcp-1") -> Draft:
+    begin = T0 + 9 * HOUR + n * 60_000_000_000
+    public = {
+        "link": link, "begin": str(begin), "end": str(begin + 60_000_000_000), "encrypted": encrypted,
+        "key_id": f"{n:016x}", "samples": 6, "counters_digest": H32,
+    }  # fmt: skip
+    return Draft(
+        "link_verdict",
+        scope,
+        "posture",
+        begin,
+        public,
+        {"counters": {"OutPktsEncrypted": "12345678901234567890"}},
+    )
+
+
+@dataclass
+class World:
+    folder: Path
+    db: Database
+    ledger: Ledger
+    signer: LocalSigner
+    now: int = T0 - DAY
+
+    def commit(self, drafts) -> None:
+        self.db.write_sync(lambda conn: [put(conn, d, now_ns=self.now) for d in drafts])
+
+    def tick(self, at: int) -> None:
+        self.now = at
+        Sequencer(self.db, self.ledger, clock=lambda: at).tick_sync(at, self.signer)
+
+    def export(
+        self, scope: str = "acme", window: tuple[int, int] = (T0, T0 + DAY), name: str = "acme.zip"
+    ) -> Exported:
+        return export(
+            self.db,
+            self.signer,
+            scope,
+            window,
+            self.folder / name,
+            sources=self.folder / "sources",
+            now_ns=T0 + 2 * DAY,
+        )
+
+
+def tenants() -> TenantMap:
+    return TenantMap.from_json((LOGS / "tenants.json").read_bytes())
+
+
+def make(folder: Path, *, logs: bool = True, faults: bool = False) -> World:
+    db = Database(folder / "ledger.db")
+    db.start()
+    db.create_all()
+    ledger = Ledger.open(db, "sluicegate.io/ledger/test")
+    key = signer()
+    world = World(folder, db, ledger, key)
+    world.commit([decision("acme", 900 + i, allowed=True) for i in range(3)])
+    world.tick(T0 - HOUR)
+    world.commit(
+        [
+            decision("acme", i, allowed=i % 3 != 0, rules=() if i % 3 else ("residency.region",))
+            for i in range(1, 9)
+        ]
+    )
+    world.commit([decision("globex", 1, allowed=True)])
+    world.commit([verdict("acme", i, v) for i, v in enumerate(("yes", "yes", "no", "unknown", "yes"))])
+    if faults:
+        world.commit(
+            [Draft("faults_enabled", "acme", "gate", T0 + HOUR, {"component": "dataplane", "since": str(T0)})]
+        )
+    if logs:
+        import_logs(world)
+    world.tick(T0 + DAY + HOUR)
+    return world
+
+
+def import_logs(world: World) -> None:
+    sources = world.folder / "sources"
+    s3 = import_log(
+        LOGS / "s3-access.log", s3_format(tenants()), Identity("s3://acme-logs/2025-03-03"),
+        folder=sources, commit=world.commit, now_ns=T0 + 20 * HOUR,
+    )  # fmt: skip
+    jobs = import_log(
+        LOGS / "sacct.txt", sacct_format(tenants(), Sacct()), Identity("file:sacct.txt"),
+        folder=sources, commit=world.commit, now_ns=T0 + 20 * HOUR,
+    )  # fmt: skip
+    leases = read_leases((LOGS / "leases.csv").read_bytes())
+    attribute(sources, [*s3.segments, *jobs.segments], leases, commit=world.commit, now_ns=T0 + 20 * HOUR)
+
+
+def trust_of(exported: Exported) -> Trust:
+    return read_trust(exported.trust_path.read_bytes())
+
+
+def elapsed(begin: float) -> float:
+    return time.perf_counter() - begin
