@@ -62,7 +62,7 @@ def decide_files(
         raise ObjectUnreadable("the files hold no object")
     asked = [(name, m, cluster or _cluster_of(m, resources)) for name, m in manifests]
     lookup = StaticLookup(_objects(manifests), namespace=namespace)
-    postures = _assumed(resources) if assume_encrypted else {}
+    postures = _assumed(resources, encrypted=assume_encrypted)
     bundle = shipped()
     engine = WasmEngine(bundle)
     judge = _Judge(engine, bundle, resources, postures, lookup, time.time_ns())
@@ -128,15 +128,15 @@ def _objects(manifests: Iterable[tuple[str, Manifest]]) -> list[Mapping[str, Any
     return [obj for obj in found if isinstance(obj, dict)]
 
 
-def _assumed(resources: ResourceSet) -> dict[str, Posture]:
-    """Every keyed link that must be encrypted, as if it were proved so for ever."""
+def _assumed(resources: ResourceSet, *, encrypted: bool) -> dict[str, Posture]:
+    """Every keyed link that must be encrypted, as if it were open and proved so for ever, or not proved."""
     good = LinkPosture(
         encryption="required",
         state="open",
-        posture="encrypted",
+        posture="encrypted" if encrypted else "unknown",
         reason="assumed: nothing is measured offline",
         since_ns=0,
-        fresh_until_ns=_FOREVER_NS,
+        fresh_until_ns=_FOREVER_NS if encrypted else 0,
         generation=0,
     )
     return {
