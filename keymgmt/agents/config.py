@@ -30,7 +30,7 @@ class BaoPaths:
 
     keys_mount: str
     cert_mount: str = "cert"
-    cert_role: str = "agents"
+    cert_role: str = "agent"
     pki_mount: str = "pki"
     pki_role: str = "agent"
     approle_mount: str = "enrol"
