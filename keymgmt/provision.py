@@ -230,10 +230,15 @@ class OpenBaoProvisioner:
 
     def _add_agent(self, agent: str, link: str, auths: Mapping[str, Any]) -> None:
         """One entity per link end: templates know no lists, so a device with two links has two."""
-        self._bao.write(f"identity/entity/name/{agent}", {"metadata": {"agent": agent, "link": link}})
-        entity = self._bao.read(f"identity/entity/name/{agent}")
-        if entity is None or entity.get("metadata", {}).get("link") != link:
+        path = f"identity/entity/name/{agent}"
+        entity = self._bao.read(path)
+        if entity is not None and (entity.get("metadata") or {}).get("link") != link:
             raise CustodyRefused(f"agent {agent} belongs to another link", fix="one agent name per link end")
+        if entity is None:
+            self._bao.write(path, {"metadata": {"agent": agent, "link": link}})
+            entity = self._bao.read(path)
+        if entity is None:
+            raise CustodyUnavailable(f"entity of {agent} was made but cannot be read")
         self._bao.write(f"auth/enrol/role/{agent}", self._enrol_role())
         role = self._bao.read(f"auth/enrol/role/{agent}/role-id")
         if role is None:
