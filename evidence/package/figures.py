@@ -77,6 +77,11 @@ def utc(ns: int) -> str:
     return datetime.fromtimestamp(ns // 1_000_000_000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
+def plural(n: int, one: str, many: str | None = None) -> str:
+    """A number with its noun."""
+    return f"{n} {one if n == 1 else many or one + 's'}"
+
+
 def labels(predicate: Predicate) -> list[str]:
     """Labels that stand on page one and in every verdict."""
     out = [predicate.anchored, f"custody: {predicate.custody}"]
@@ -97,24 +102,24 @@ def findings(bench: Workbench, predicate: Predicate) -> list[str]:
         " GROUP BY ALL ORDER BY ALL"
     ):
         word = "was not encrypted" if verdict == "no" else "could not be told to be encrypted"
-        out.append(f"Link {link} {word} in {n} interval(s).")
+        out.append(f"Link {link} {word} in {plural(n, 'interval')}.")
     for ended, n in bench.rows(
         "SELECT ended, count(*) FROM rotations WHERE in_window = 1 AND ended <> 'completed' GROUP BY ALL ORDER BY ALL"
     ):
-        out.append(f"{n} rotation(s) ended as {ended}.")
+        out.append(f"{plural(n, 'rotation')} ended as {ended}.")
     for uri, n in bench.rows(
         "SELECT uri, max(quarantined) FROM sources WHERE quarantined > 0 GROUP BY uri ORDER BY uri"
     ):
-        out.append(f"{n} line(s) of {uri} were not understood and are quarantined; no statement covers them.")
+        out.append(f"{plural(n, 'line')} of {uri} not understood and in quarantine; no statement covers them.")
     for method, accesses, _, other in bench.rows("SELECT * FROM methods"):
         if accesses and method in ("interval-ambiguous", "unmatched", "unattributable", "not-attributed"):
-            out.append(f"{accesses} access(es) are {method}.")
+            out.append(f"{plural(accesses, 'access', 'accesses')}: {method}.")
         if other:
-            out.append(f"{other} access(es) name a job that was not on the node of their address.")
+            out.append(f"{plural(other, 'access', 'accesses')} by a job id that was not on the node of the address.")
     (late,) = bench.rows("SELECT count(*) FROM records WHERE in_window = 0")[0]
     if late:
         out.append(
-            f"{late} record(s) of the range lie outside the window by their own time; they are listed, not counted."
+            f"{plural(late, 'record')} of the range outside the window by event time: listed, not counted."
         )
     return out
 

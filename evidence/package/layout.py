@@ -99,7 +99,7 @@ def _decisions(d: dict[str, Any]) -> list[Block]:
     if d["shown"]:
         rows = [[r[0], "/".join(p for p in r[1:3] if p), " ".join(r[3:5]), r[5], r[6]] for r in d["shown"]]
         head = ("Time", "Cluster/namespace", "Object", "Rules", "Reason given")
-        out.append(Grid("Refusals (first ones; all in tables/decisions)", head, rows, (17, 17, 16, 17, 33)))
+        out.append(Grid("Refusals (first ones; all in tables/decisions)", head, rows, (19, 17, 15, 17, 32)))
     return out
 
 
@@ -165,7 +165,7 @@ def _attribution(f: dict[str, Any]) -> list[Block]:
         Grid(
             "Accesses by method; only direct and interval-unique are matched",
             head,
-            _t(a["methods"]),
+            [[m, _n(n), _n(int(o))] for m, n, o in a["methods"]],
             (50, 20, 30),
             frozenset({1, 2}),
         )
@@ -175,7 +175,7 @@ def _attribution(f: dict[str, Any]) -> list[Block]:
     if a["by_job"]:
         head = ("Job run (cluster/id/submit/restart)", "Method", "Accesses", "Octets sent")
         out.append(
-            Grid("Accesses by job (first ones)", head, _t(a["by_job"]), (46, 22, 14, 18), frozenset({2, 3}))
+            Grid("Accesses by job (first ones)", head, [[j, m, _n(n), _n(int(o))] for j, m, n, o in a["by_job"]], (46, 22, 14, 18), frozenset({2, 3}))
         )
     return out
 

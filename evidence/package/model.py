@@ -12,6 +12,7 @@ from typing import Any
 
 from evidence.canonical import canonical, decode_canonical, parse_u64, u64
 from evidence.errors import EvidenceError, NotCanonical
+from evidence.kinds import KINDS
 from evidence.merkle import Frontier
 from evidence.records import RecordParts, part_digest, record_leaf_hash
 from evidence.scope import ESTATE, Head, check_scope_id
@@ -345,5 +346,5 @@ def parse_record_line(data: bytes) -> PackedRecord:
 
 
 def releases(kind: str, *, estate: bool) -> bool:
-    """Whether a package releases the sensitive part of this kind."""
-    return estate or kind in TENANT_RELEASES
+    """Whether a package releases the sensitive part of this kind (a kind without one has nothing to hide)."""
+    return estate or kind in TENANT_RELEASES or (kind in KINDS and not KINDS[kind].sensitive)

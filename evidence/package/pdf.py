@@ -18,6 +18,7 @@ _CHUNK = 200  # rows drawn as one table
 _CELL = 600  # characters of a cell; the tables have all of it
 _INK, _SOFT, _LINE, _HEAD, _WARN, _WARN_BG = "#17202a", "#566573", "#d5dbe1", "#eef2f6", "#9a3412", "#fff4ed"
 _MARGIN = 48
+_PAD = 6  # of a reportlab frame
 
 
 def render(f: dict[str, Any]) -> bytes:
@@ -27,7 +28,7 @@ def render(f: dict[str, Any]) -> bytes:
 
     out = io.BytesIO()
     doc = SimpleDocTemplate(
-        out, pagesize=A4, leftMargin=_MARGIN, rightMargin=_MARGIN, topMargin=58, bottomMargin=52, invariant=1,
+        out, pagesize=A4, leftMargin=_MARGIN - _PAD, rightMargin=_MARGIN - _PAD, pageCompression=0, topMargin=58, bottomMargin=52, invariant=1,
         title=_plain(title(f)), author="Sluicegate", subject="Evidence package report", lang="en",
     )  # fmt: skip
     draw = _Draw(A4[0] - 2 * _MARGIN)

@@ -128,26 +128,20 @@ def verify(path: Path, trust: Trust) -> Verdict:
         PackageInvalid: the first wrong thing, with step, member and record.
     """
     try:
-        with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as octets:
-            view = memoryview(octets)
-            try:
-                return verify_octets(view, trust, path.name)
-            finally:
-                view.release()
+        with path.open("rb") as file:
+            octets = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
     except (OSError, ValueError) as why:
         reason = why.strerror if isinstance(why, OSError) else "is empty"
         raise PackageInvalid("2", path.name, f"cannot be read ({reason})") from None
+    # Not closed by hand: an error may still hold views of it.
+    return verify_octets(memoryview(octets), trust, path.name)
 
 
 def verify_octets(octets: bytes | memoryview, trust: Trust, name: str = "package") -> Verdict:
     """Verify a package in memory; see `verify`."""
     digest = hashlib.sha256(octets).hexdigest()
-    parts = container.read(octets, "2", name)  # 2
-    try:
-        return _verify({n: d.toreadonly() for n, d in parts.items()}, trust, digest)
-    finally:
-        for part in parts.values():
-            part.release()
+    members = container.read(octets, "2", name)  # 2
+    return _verify(members, trust, digest)
 
 
 def _verify(members: Members, trust: Trust, digest: str) -> Verdict:

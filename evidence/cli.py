@@ -1,0 +1,347 @@
+"""`sluicegate evidence`: verify and show packages; import logs and export packages of a state folder.
+
+`verify` and `show` import only what an auditor's machine needs (extra `verify`): no web framework, no
+database layer, no KMS client. Exit codes of all commands: 0 done or verified; 1 not verified or refused;
+2 wrong usage; 3 consistent, signer not established; 4 signed by the trusted key, scope not established.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import orjson
+import typer
+
+from evidence.errors import EvidenceError, PackageInvalid
+
+if TYPE_CHECKING:
+    from evidence.checkpoint import Signer
+    from evidence.package.verify import Verdict
+    from evidence.records import Draft
+    from evidence.store import Database
+
+OK, NO, USAGE, NO_SIGNER, NO_SCOPE = 0, 1, 2, 3, 4
+SIGNER_ENTRY_POINTS = "sluicegate.evidence_signer"
+
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    help="Export, verify and show auditor packages; import access logs and job lists.",
+)
+_State = Annotated[Path, typer.Option("--state", envvar="SLUICEGATE_STATE", help="State folder.")]
+_Json = Annotated[bool, typer.Option("--json", help="One JSON document for machines.")]
+DEFAULT_STATE = Path("sluicegate-state")
+
+
+@app.command()
+def verify(
+    package: Annotated[Path, typer.Argument(help="The zip.", exists=True, dir_okay=False)],
+    trust: Annotated[Path | None, typer.Option(help="Trust file, from outside the package.", exists=True, dir_okay=False)] = None,
+    key: Annotated[str | None, typer.Option(help="Fingerprint of the ledger's key, instead of a trust file.")] = None,
+    scope: Annotated[list[str] | None, typer.Option(help="NAME=ID of a scope, with --key.")] = None,
+    as_json: _Json = False,
+) -> None:
+    """Verify a package offline; names the first wrong thing."""
+    from evidence.package.verify import verify as run
+
+    with _plain("not verified"):
+        root = _trust(trust, key, scope or [])
+        verdict = run(package, root)
+    _print_verdict(verdict, as_json)
+    code = {"verified": OK}.get(verdict.text, NO_SCOPE if root.names_a_signer else NO_SIGNER)
+    raise typer.Exit(code)
+
+
+@app.command()
+def show(
+    package: Annotated[Path, typer.Argument(help="The zip.", exists=True, dir_okay=False)],
+    extract: Annotated[Path | None, typer.Option(help="Unpack the members into this new folder.")] = None,
+    as_json: _Json = False,
+) -> None:
+    """Show what a package says of itself. Verifies nothing but the container: use `verify` for that."""
+    from evidence.package import container
+    from evidence.package.model import FIGURES, load
+
+    with _plain("cannot be shown"):
+        members = {n: bytes(d) for n, d in container.read(package.read_bytes(), "2", package.name).items()}
+        if FIGURES not in members:
+            raise PackageInvalid("6", FIGURES, "is missing")
+        value = load(members[FIGURES])
+        if extract is not None:
+            _extract(members, extract)
+        text = orjson.dumps(value, option=orjson.OPT_INDENT_2).decode() if as_json else _summary(value, len(members))
+    typer.echo(text)
+
+
+@app.command("import")
+def import_(
+    s3: Annotated[list[Path] | None, typer.Option(help="S3 server access log.", exists=True, dir_okay=False)] = None,
+    sacct: Annotated[list[Path] | None, typer.Option(help="Text of `sacct -P --duplicates`.", exists=True, dir_okay=False)] = None,
+    tenants: Annotated[Path | None, typer.Option(help="JSON: buckets, principals, accounts to tenants.", exists=True)] = None,
+    leases: Annotated[Path | None, typer.Option(help="CSV: address,node,from,to,shared.", exists=True)] = None,
+    uri: Annotated[str | None, typer.Option(help="Where the object was fetched from; only with one file.")] = None,
+    cluster: Annotated[str | None, typer.Option(help="Slurm cluster, when the listing has no such column.")] = None,
+    delimiter: Annotated[str, typer.Option(help="As given to sacct.")] = "|",
+    zone: Annotated[str | None, typer.Option(help="IANA zone of the listing's times, when they have none.")] = None,
+    state: _State = DEFAULT_STATE,
+) -> None:
+    """Import logs into the ledger by segment, and lay accesses to jobs."""
+    from evidence.sources.slurm_sacct import Sacct
+    from evidence.sources.tenancy import TenantMap
+
+    files = [*(s3 or []), *(sacct or [])]
+    if not files or (uri is not None and len(files) > 1):
+        raise typer.BadParameter("give --s3 or --sacct; --uri only with one file")
+    with _plain("not imported"), _database(state) as (db, now):
+        table = TenantMap() if tenants is None else TenantMap.from_json(tenants.read_bytes())
+        options = Sacct(cluster, delimiter, zone)
+        lease_data = None if leases is None else leases.read_bytes()
+        lines = import_files(
+            db, s3 or [], sacct or [], tenants=table, sacct_options=options, leases=lease_data,
+            sources=state / "sources", now_ns=now, uri=uri,
+        )  # fmt: skip
+        for line in lines:
+            typer.echo(line)
+
+
+@app.command()
+def export(
+    scope: Annotated[str, typer.Option(help="Tenant, or `estate`.")],
+    begin: Annotated[str, typer.Option("--from", help="Start of the window, RFC 3339 with a zone.")],
+    end: Annotated[str, typer.Option("--to", help="End of the window (excluded), RFC 3339 with a zone.")],
+    out: Annotated[Path, typer.Option(help="The zip to write; the trust file is written beside it.")],
+    lateness: Annotated[int, typer.Option(help="Lateness bound L, seconds.", min=0)] = 0,
+    state: _State = DEFAULT_STATE,
+) -> None:
+    """Export the auditor package of one scope and window."""
+    from evidence.package.build import export as run
+
+    window = _time(begin), _time(end)
+    with _plain("not exported"), _database(state) as (db, now):
+        done = run(
+            db, _signer(state), scope, window, out,
+            sources=state / "sources", now_ns=now, lateness_ns=lateness * 1_000_000_000,
+        )  # fmt: skip
+        _put(db, [done.draft()])
+    typer.echo(f"package      {done.path}\nsha256       {done.sha256}\ntrust file   {done.trust_path}")
+    typer.echo(f"signed by    {done.fingerprint}")
+    for why in done.predicate.provisional:
+        typer.echo(f"provisional  {why}")
+    typer.echo("Hand the trust file and the two digests over by another way than the package.")
+
+
+def import_files(
+    db: Database,
+    s3: list[Path],
+    sacct: list[Path],
+    *,
+    tenants: Any,
+    sacct_options: Any,
+    leases: bytes | None,
+    sources: Path,
+    now_ns: int,
+    uri: str | None = None,
+) -> list[str]:
+    """Import files and, when there are accesses, attribute them; returns lines for a person.
+
+    Args:
+        db: started database with a ledger.
+        s3: access logs.
+        sacct: job lists.
+        tenants: a `TenantMap`.
+        sacct_options: a `Sacct` whose settings are used for each list.
+        leases: lease list (CSV), or None.
+        sources: the sources folder.
+        now_ns: time of import.
+        uri: origin of the one file.
+    """
+    import hashlib
+
+    from evidence.attribution_run import attribute, read_leases
+    from evidence.sources.importer import Identity, import_log, s3_format, sacct_format
+    from evidence.sources.slurm_sacct import Sacct
+
+    known = [] if leases is None else read_leases(leases)
+    formats = [(p, s3_format(tenants)) for p in s3]
+    for p in sacct:
+        o = sacct_options
+        formats.append((p, sacct_format(tenants, Sacct(o.cluster, o.delimiter, o.zone, o.columns))))
+
+    def commit(drafts: Any) -> None:
+        _put(db, drafts)
+
+    lines, segments = [], []
+    for path, fmt in formats:
+        identity = Identity(uri or f"file:{path.name}")
+        done = import_log(path, fmt, identity, folder=sources, commit=commit, now_ns=now_ns)
+        c = done.counts
+        lines.append(
+            f"{path.name}: {c.lines} lines, {c.rows} rows, {c.duplicates} repeated, {c.quarantined} quarantined"
+            f" ({fmt.info.source_class})"
+        )
+        lines += [f"  quarantined {n}: {reason}" for reason, n in sorted(c.reasons.items())]
+        segments += done.segments
+    if any(s.schema == "s3_access" for s in segments):
+        digest = None if leases is None else hashlib.sha256(leases).hexdigest()
+        runs = attribute(sources, segments, known, commit=commit, now_ns=now_ns, leases_sha256=digest)
+        for run in runs:
+            lines.append(f"{run.scope}: " + ", ".join(f"{n} {m}" for m, n in run.counts.items() if n))
+    return lines
+
+
+def _put(db: Database, drafts: list[Draft]) -> None:
+    from evidence.outbox import put
+
+    db.write_sync(lambda conn: [put(conn, d) for d in drafts])
+
+
+@contextmanager
+def _database(state: Path) -> Iterator[tuple[Database, int]]:
+    import time
+
+    from evidence.errors import StoreUnavailable
+    from evidence.store import Database
+
+    path = state / "sluicegate.db"
+    if not path.is_file():
+        raise StoreUnavailable(f"there is no ledger in {state.name}", fix="give --state, or run `sluicegate up` first")
+    db = Database(path)
+    db.start()
+    try:
+        yield db, time.time_ns()
+    finally:
+        db.stop()
+
+
+def _signer(state: Path) -> Signer:
+    """The ledger's signer, from whoever composes the product (entry point `state folder -> Signer`)."""
+    from importlib.metadata import entry_points
+
+    from evidence.errors import ExportRefused
+
+    found = list(entry_points(group=SIGNER_ENTRY_POINTS))
+    if not found:
+        raise ExportRefused(
+            "this installation has no signer for the ledger's key", fix="export through the control plane"
+        )
+    factory: Callable[[Path], Signer] = found[0].load()
+    return factory(state)
+
+
+def _trust(file: Path | None, key: str | None, scopes: list[str]) -> Any:
+    from evidence.package.trust import Trust, read_trust, trust_of_fingerprint
+
+    if file is not None and (key is not None or scopes):
+        raise typer.BadParameter("give --trust, or --key with --scope, not both")
+    if file is not None:
+        return read_trust(file.read_bytes())
+    if key is None:
+        if scopes:
+            raise typer.BadParameter("--scope needs --key")
+        return Trust()
+    pairs = dict(s.split("=", 1) for s in scopes if "=" in s)
+    if len(pairs) != len(scopes):
+        raise typer.BadParameter("write --scope NAME=ID")
+    return trust_of_fingerprint(key, pairs)
+
+
+def _time(text: str) -> int:
+    try:
+        at = datetime.fromisoformat(text)
+        epoch = datetime.fromisoformat("1970-01-01T00:00:00+00:00")
+        return (at - epoch) // timedelta(microseconds=1) * 1000
+    except (ValueError, TypeError):
+        raise typer.BadParameter("write a time with a zone, as 2025-03-03T00:00:00Z") from None
+
+
+def _extract(members: dict[str, bytes], folder: Path) -> None:
+    """Unpack into a new folder; names were checked by the container."""
+    folder.mkdir(parents=True, exist_ok=False)
+    for name, data in members.items():
+        target = folder / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(data)
+
+
+def _print_verdict(verdict: Verdict, as_json: bool) -> None:
+    p = verdict.predicate
+    if as_json:
+        value = {
+            "verdict": verdict.text,
+            "labels": list(verdict.labels),
+            "notes": list(verdict.notes),
+            "sha256": verdict.sha256,
+            "fingerprint": verdict.fingerprint,
+            "origin": p.origin,
+            "ranges": [[r.scope, r.scope_id, r.begin, r.end] for r in p.ranges],
+            "findings": verdict.figures["findings"],
+        }
+        typer.echo(orjson.dumps(value, option=orjson.OPT_INDENT_2))
+        return
+    f = verdict.figures
+    typer.echo(f"{verdict.text.upper()}  ({'; '.join(verdict.labels)})")
+    for r in p.ranges:
+        typer.echo(f"scope        {_safe(r.scope)}: records {r.begin} to {r.end}, whole range")
+    typer.echo(f"window       {f['window'][0]} to {f['window'][1]}")
+    typer.echo(f"log          {_safe(p.origin)}")
+    typer.echo(f"signed by    {verdict.fingerprint}\nsha256       {verdict.sha256}")
+    for note in verdict.notes:
+        typer.echo(f"note         {_safe(note)}")
+    for finding in f["findings"]:
+        typer.echo(f"finding      {_safe(finding)}")
+
+
+def _summary(f: Any, members: int) -> str:
+    d, a = f["decisions"], f["attribution"]
+    lines = [
+        f"NOT VERIFIED: this is what the package says of itself ({'; '.join(f['labels'])})",
+        f"scope        {f['scope']}",
+        f"window       {f['window'][0]} to {f['window'][1]}",
+        f"members      {members}",
+        f"records      {f['records']['total']}",
+        f"decisions    {d['admitted']} admitted, {d['refused']} refused",
+        f"accesses     {a['matched']} of {a['total']} matched",
+        *(f"finding      {t}" for t in f["findings"]),
+    ]
+    return "\n".join(_safe(line) for line in lines)
+
+
+def _safe(text: str) -> str:
+    """Text from a package for a terminal: no control characters."""
+    return "".join(ch if ch.isprintable() else "?" for ch in text)
+
+
+@contextmanager
+def _plain(failure: str) -> Iterator[None]:
+    """Turn every error into a line for a person and exit code 1; never a traceback."""
+    try:
+        yield
+    except (typer.Exit, typer.BadParameter):
+        raise
+    except EvidenceError as why:
+        typer.echo(f"{failure.upper()}: {_safe(str(why))}", err=True)
+        if why.fix:
+            typer.echo(f"  {_safe(why.fix)}", err=True)
+        raise typer.Exit(NO) from None
+    except ModuleNotFoundError as why:
+        typer.echo(f"{failure.upper()}: this needs {why.name}; install 'sluicegate[verify]' (or [server])", err=True)
+        raise typer.Exit(USAGE) from None
+    except Exception as why:
+        # Its text may quote content; the class is enough to report it.
+        typer.echo(f"{failure.upper()}: could not be read to the end ({type(why).__name__})", err=True)
+        raise typer.Exit(NO) from None
+
+
+def main() -> None:
+    """Entry point for a verifier's machine without the rest."""
+    app(prog_name="sluicegate evidence")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
