@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import os
 import threading
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +24,8 @@ from keymgmt.processes import Spawned, end, survivor
 
 log = get_logger("policy_engine.embedded.processes")
 ORDER: Final[tuple[Role, ...]] = ("relay", "dataplane", "agent", "traffic")
+# A dead agent comes back after a pause: its path has closed by then (arm), so its death is never hidden.
+RESTART_SECONDS: Final[Mapping[str, float]] = {"agent": 5.0}
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +55,7 @@ class Processes:
         self._lock = threading.Lock()
         self.adopted: list[str] = []
         self.restarts: dict[str, int] = {}
+        self._died: dict[str, float] = {}
 
     def start_server(self) -> None:
         """Start the fork server (about a second: it imports the agents' set)."""
@@ -84,19 +88,24 @@ class Processes:
             self._adopt_or_start(one)
 
     def keep(self) -> list[str]:
-        """Restart what has died since the last call; returns the names."""
+        """Restart what has died, each role after its pause; returns the names."""
         if self._server is None:
             return []
         self._server.exits()
         dead = [one for one in self._wanted if not self._running[one.key].alive()]
+        now = time.monotonic()
         for one in dead:
+            self._died.setdefault(one.key, now)
+        due = [one for one in dead if now - self._died[one.key] >= RESTART_SECONDS.get(one.role, 0.0)]
+        for one in due:
+            del self._died[one.key]
             log.warning("process_restarted", role=one.role, process=one.name)
             self.restarts[one.key] = self.restarts.get(one.key, 0) + 1
             try:
                 self._start(one)
             except KeymgmtError as error:
                 log.warning("process_not_started", role=one.role, process=one.name, reason=str(error))
-        return [one.key for one in dead]
+        return [one.key for one in due]
 
     def stop(self) -> None:
         """End everything: traffic first, then agents (their paths close), data planes, relay, fork server."""

@@ -161,19 +161,24 @@ class EmbeddedServices:
         """Export in a process that ends: its libraries never weigh on this one.
 
         Raises:
-            CouldNotTell: The export failed; the text is its last line.
+            CouldNotTell: The export failed; the text says why.
         """
         out = self._state / "packages" / f"{tenant}_{start_ns}_{end_ns}.zip"
-        command = [sys.executable, "-m", "policy_engine.cli", "evidence", "export"]
-        arguments = ["--state", str(self._state), "--tenant", tenant, "--out", str(out)]
-        window = ["--from", str(start_ns), "--to", str(end_ns), "--by", by.name]
         process = await asyncio.create_subprocess_exec(
-            *command, *arguments, *window, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT
+            sys.executable,
+            "-m",
+            "policy_engine.embedded.evidence_job",
+            *(str(self._state), "export", tenant, str(start_ns), str(end_ns), str(out), by.name),
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.DEVNULL,
         )
         output, _ = await process.communicate()
-        if process.returncode != 0:
-            lines = output.decode("utf-8", "replace").strip().splitlines()
-            raise CouldNotTell(f"export failed: {lines[-1] if lines else 'no output'}")
+        try:
+            told = json.loads(output)
+        except ValueError:
+            told = {"error": "the export process ended without an answer"}
+        if "error" in told:
+            raise CouldNotTell(f"export failed: {told['error']}", fix=told.get("fix", ""))
         return {"tenant": tenant, "file": out.name, "octets": out.stat().st_size}
 
     def identities_changed(self) -> None:

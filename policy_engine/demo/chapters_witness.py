@@ -1,0 +1,142 @@
+"""Chapter 5: logs come in, a package goes out, an auditor verifies it, three attacks fail."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from policy_engine.demo.console import StepFailedError, Story
+from policy_engine.demo.offline import OPENED
+from policy_engine.demo.stage import Stage
+
+TENANT: Final = "acme"
+BEGIN_NS: Final = 1_740_787_200 * 10**9  # 2025-03-01: the example logs are of that month
+JOB_SECONDS: Final = 60.0
+ATTACKS: Final = (
+    ("flipped.zip", "one bit flipped in the middle"),
+    ("other-key.zip", "the whole package signed again under another key"),
+    ("changed-cell.zip", "one table cell changed and signed again with the real key"),
+)
+
+
+def witness(story: Story, stage: Stage, out: Path) -> Path:
+    """Import, export, verify offline, attack. Returns the package's path."""
+    story.chapter(
+        5,
+        "Witness",
+        "What happened becomes evidence that an auditor can check without trusting anybody here.",
+    )
+    _import(story, stage)
+    package = out / f"{TENANT}.zip"
+    exported = _job(
+        story,
+        stage,
+        "exporting",
+        ["export", TENANT, str(BEGIN_NS), str(time.time_ns()), str(package), "demo"],
+    )
+    story.check(
+        package.exists(),
+        f"a package for tenant {TENANT}: {package.stat().st_size // 1024} KiB, SHA-256 {exported['sha256'][:16]}…",
+    )
+    trust = out / "trust.json"
+    trust.write_bytes((stage.state / "trust.json").read_bytes())
+    _verify(story, package, trust)
+    _attacks(story, stage, package, trust, out)
+    return package
+
+
+def _import(story: Story, stage: Stage) -> None:
+    folder = Path(stage.endpoints["estate"]).parent / "logs"
+    told = _job(story, stage, "importing", ["import", str(folder)])
+    for one in told["imported"]:
+        story.check(
+            one["rows"] > 0,
+            f"{one['source']}: {one['lines']} lines, {one['rows']} rows, {one['quarantined']} set aside "
+            "as unreadable; committed by the root over the rows",
+        )
+    for scope, counts in sorted(told["attribution"].items()):
+        if scope == TENANT:
+            text = ", ".join(f"{count} {name.replace('_', ' ')}" for name, count in counts.items())
+            story.check(bool(counts), f"accesses of {scope} mapped to jobs: {text}")
+
+
+def _verify(story: Story, package: Path, trust: Path) -> None:
+    done = _offline(["evidence", "verify", str(package), "--trust", str(trust)])
+    story.check(
+        done.returncode == 0,
+        "verified in another process with every socket refused, the trust root given from outside",
+        detail=_last(done),
+    )
+    for line in done.stdout.strip().splitlines()[:4]:
+        story.quote(line.strip())
+
+
+def _attacks(story: Story, stage: Stage, package: Path, trust: Path, out: Path) -> None:
+    folder = out / "attacks"
+    folder.mkdir(exist_ok=True)
+    made = subprocess.run(
+        [sys.executable, "-m", "policy_engine.demo.attacks", str(stage.state), str(package), str(folder)],
+        capture_output=True,
+        text=True,
+        timeout=JOB_SECONDS,
+        check=False,
+    )
+    story.check(
+        made.returncode == 0, "three attacks are made on copies of it", detail=_last(made), fatal=True
+    )
+    for name, text in ATTACKS:
+        done = _offline(["evidence", "verify", str(folder / name), "--trust", str(trust)])
+        story.check(
+            done.returncode not in (0, OPENED) and "Traceback" not in done.stderr,
+            f"{text}: refused",
+            detail="verified" if done.returncode == 0 else _last(done),
+        )
+        story.quote(_last(done))
+
+
+def _offline(arguments: Sequence[str]) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "policy_engine.demo.offline", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=JOB_SECONDS,
+        check=False,
+        env={"PATH": "/usr/bin:/bin", "NO_COLOR": "1", "COLUMNS": "200", "LANG": "C.UTF-8"},
+    )
+
+
+def _last(done: subprocess.CompletedProcess[str]) -> str:
+    lines = [line.strip() for line in (done.stderr + done.stdout).splitlines() if line.strip()]
+    errors = [line for line in lines if not line.startswith(("fix", "hint"))]
+    return (errors or ["no output"])[0]
+
+
+def _job(story: Story, stage: Stage, text: str, arguments: Sequence[str]) -> Mapping[str, Any]:
+    """Run the evidence job in a process that ends, with a bar while it works.
+
+    Raises:
+        StepFailedError: It did not do its work; the message says why.
+    """
+    command = [sys.executable, "-m", "policy_engine.embedded.evidence_job", str(stage.state), *arguments]
+    done: list[subprocess.CompletedProcess[str]] = []
+
+    def run() -> None:
+        done.append(subprocess.run(command, capture_output=True, text=True, timeout=JOB_SECONDS, check=False))
+
+    thread = threading.Thread(target=run, name="evidence-job")
+    thread.start()
+    story.wait(text, lambda: (len(done), 1), timeout=JOB_SECONDS, tick=stage.check_alive)
+    thread.join()
+    try:
+        told: dict[str, Any] = json.loads(done[0].stdout)
+    except ValueError:
+        raise StepFailedError(f"{text}: {_last(done[0])}") from None
+    if "error" in told:
+        raise StepFailedError(f"{text}: {told['error']}")
+    return told

@@ -1,0 +1,155 @@
+"""Import, attribution and export beside a running `up`, in a process that ends.
+
+    python -m policy_engine.embedded.evidence_job STATE import FOLDER
+    python -m policy_engine.embedded.evidence_job STATE export TENANT BEGIN_NS END_NS OUT.zip BY
+
+Its libraries (DuckDB, Ibis, ReportLab) never weigh on the control plane. Records go into the outbox in
+one transaction; only the sequencer of the running `up` appends them. The ledger's key stays in OpenBao:
+this process signs over its own session of the role `ledger`. Prints one JSON object.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from evidence import outbox
+from evidence.database import Database
+from evidence.records import Draft
+from policy_engine.errors import StartError
+
+SETTLE_SECONDS: Final = 20.0
+FOLDER_FILES: Final = ("s3-access.log", "sacct.txt", "tenants.json", "leases.csv")
+
+
+class Job:
+    """One process's work on one state folder."""
+
+    def __init__(self, state: Path) -> None:
+        self._state = state
+        endpoints = state / "run" / "endpoints.json"
+        if not endpoints.exists():
+            raise StartError(f"nothing runs on {state}", fix="start it with `sluicegate up`")
+        self._endpoints: Mapping[str, Any] = json.loads(endpoints.read_text("utf-8"))
+        self._database = Database(state / "sluicegate.db")
+        self._database.start()
+
+    def close(self) -> None:
+        """Let go of the database."""
+        self._database.stop()
+
+    def import_folder(self, folder: Path) -> dict[str, Any]:
+        """Import the S3 access log and the Slurm listing of a folder, and join accesses to jobs."""
+        from evidence import attribution_run
+        from evidence.sources.importer import Identity, import_log, s3_format, sacct_format
+        from evidence.sources.slurm_sacct import Sacct
+        from evidence.sources.tenancy import TenantMap
+
+        s3_log, listing, tenants_file, leases_file = (folder / name for name in FOLDER_FILES)
+        tenants = TenantMap.from_json(tenants_file.read_bytes())
+        sources, now = self._state / "sources", time.time_ns()
+        imported = [
+            import_log(
+                path, fmt, Identity(path.absolute().as_uri()), folder=sources, commit=self._commit, now_ns=now
+            )
+            for path, fmt in ((s3_log, s3_format(tenants)), (listing, sacct_format(tenants, Sacct())))
+        ]
+        results = attribution_run.attribute(
+            sources,
+            [segment for one in imported for segment in one.segments],
+            attribution_run.read_leases(leases_file.read_bytes()),
+            commit=self._commit,
+            now_ns=time.time_ns(),
+        )
+        return {
+            "imported": [
+                {
+                    "source": one.info.name,
+                    "lines": one.counts.lines,
+                    "rows": one.counts.rows,
+                    "quarantined": one.counts.quarantined,
+                    "segments": len(one.segments),
+                }
+                for one in imported
+            ],
+            "attribution": {result.scope: dict(result.counts) for result in results},
+        }
+
+    def export(self, tenant: str, window: tuple[int, int], out: Path, by: str) -> dict[str, Any]:
+        """Export a package of one scope and window; records that it was."""
+        from evidence.package.build import export
+
+        self._settle()
+        exported = export(
+            self._database,
+            self.signer(),
+            tenant,
+            window,
+            out,
+            sources=self._state / "sources",
+            now_ns=time.time_ns(),
+        )
+        self._commit([exported.draft(by)])
+        return {
+            "package": str(exported.path),
+            "trust": str(exported.trust_path),
+            "sha256": exported.sha256,
+            "fingerprint": exported.fingerprint,
+        }
+
+    def _commit(self, drafts: Sequence[Draft]) -> None:
+        self._database.write_sync(lambda conn: [outbox.put(conn, draft) for draft in drafts] and None)
+
+    def _settle(self) -> None:
+        """Wait until what stands in the outbox is appended and a signed tick covers it."""
+        deadline = time.monotonic() + SETTLE_SECONDS
+        mark = time.time_ns()
+        while time.monotonic() < deadline:
+            waiting = self._scalar("SELECT COUNT(*) FROM outbox_entry")
+            signed = self._scalar("SELECT MAX(time_ns) FROM ledger_tick WHERE note IS NOT NULL") or 0
+            if waiting == 0 and signed > mark:
+                return
+            time.sleep(0.1)
+
+    def _scalar(self, statement: str) -> int:
+        read: Callable[[Any], Any] = lambda conn: conn.exec_driver_sql(statement).scalar()  # noqa: E731
+        return int(self._database.read_sync(read) or 0)
+
+    def signer(self) -> Any:
+        """The ledger's key: it stays in OpenBao, this signs over a session of its own."""
+        from keymgmt.bao import Address, AppRole, BaoSession
+        from keymgmt.custody_openbao import OpenBaoSigner
+
+        roles = json.loads((self._state / "openbao" / "roles.json").read_text("utf-8"))["roles"]
+        role = AppRole(roles["ledger"]["role_id"], roles["ledger"]["secret_id"])
+        address = Address(self._endpoints["openbao"], Path(self._endpoints["ca"]))
+        return OpenBaoSigner(BaoSession(address, role), "ledger")
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Entry point; see the module docstring."""
+    state, command, *rest = arguments
+    job = Job(Path(state))
+    try:
+        if command == "import":
+            told = job.import_folder(Path(rest[0]))
+        else:
+            tenant, begin, end, out, by = rest
+            told = job.export(tenant, (int(begin), int(end)), Path(out), by)
+    except Exception as error:
+        ours = type(error).__module__.partition(".")[0] in {"policy_engine", "keymgmt", "evidence"}
+        told = {"error": str(error) if ours else type(error).__name__, "fix": getattr(error, "fix", "")}
+        sys.stdout.write(json.dumps(told) + "\n")
+        return 1
+    finally:
+        job.close()
+    sys.stdout.write(json.dumps(told) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
