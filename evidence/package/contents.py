@@ -74,7 +74,14 @@ class Contents:
     @property
     def faults(self) -> bool:
         """Whether a record of the range says that fault injection was enabled."""
-        return any(r.fields.get("kind") == "faults_enabled" for _, rs in self.records for r in rs)
+        return any(_says_faults(r) for _, records in self.records for r in records)
+
+
+def _says_faults(record: PackedRecord) -> bool:
+    kind = record.fields.get("kind")
+    if kind == "link_verdict":
+        return orjson.loads(record.public).get("faults_enabled") is True
+    return kind == "faults_enabled"
 
 
 def read_contents(records: list[tuple[Range, Sequence[PackedRecord]]]) -> Contents:

@@ -104,7 +104,7 @@ def findings(bench: Workbench, predicate: Predicate) -> list[str]:
         word = "was not encrypted" if verdict == "no" else "could not be told to be encrypted"
         out.append(f"Link {link} {word} in {plural(n, 'interval')}.")
     for ended, n in bench.rows(
-        "SELECT ended, count(*) FROM rotations WHERE in_window = 1 AND ended <> 'completed' GROUP BY ALL ORDER BY ALL"
+        "SELECT ended, count(*) FROM rotations WHERE in_window = 1 AND ended <> 'complete' GROUP BY ALL ORDER BY ALL"
     ):
         out.append(f"{plural(n, 'rotation')} ended as {ended}.")
     for uri, n in bench.rows(
@@ -134,17 +134,18 @@ def _records(bench: Workbench) -> dict[str, Any]:
 
 def _decisions(bench: Workbench) -> dict[str, Any]:
     admitted, refused, dry = bench.rows(
-        "SELECT count(*) FILTER (allowed = 1), count(*) FILTER (allowed = 0), count(*) FILTER (dry_run = 1)"
+        "SELECT count(*) FILTER (allowed = 'true'), count(*) FILTER (allowed = 'false'),"
+        " count(*) FILTER (dry_run = 'true')"
         " FROM decisions WHERE in_window = 1"
     )[0]
     rules = bench.rows(
         "SELECT rule, count(*) FROM (SELECT unnest(string_split(rules, ' ')) AS rule FROM decisions"
-        " WHERE in_window = 1 AND allowed = 0) WHERE rule <> '' GROUP BY rule ORDER BY rule"
+        " WHERE in_window = 1 AND allowed = 'false') WHERE rule <> '' GROUP BY rule ORDER BY rule"
     )
     shown = bench.rows(
         "SELECT time_utc, coalesce(cluster, ''), coalesce(namespace, ''), coalesce(kind, ''), coalesce(name, ''),"
         " coalesce(rules, ''), coalesce(reasons, '') FROM decisions"
-        f" WHERE in_window = 1 AND allowed = 0 ORDER BY rowid LIMIT {SHOWN}"
+        f" WHERE in_window = 1 AND allowed = 'false' ORDER BY rowid LIMIT {SHOWN}"
     )
     return {
         "admitted": admitted, "refused": refused, "dry_run": dry, "by_rule": _lists(rules), "shown": _lists(shown)

@@ -71,9 +71,10 @@ def _first_page(f: dict[str, Any]) -> list[Block]:
             "Link intervals: encrypted / not / unknown",
             " / ".join(_n(sum(x[i] for x in f["links"])) for i in (2, 3, 4)),
         ],
-        ["Rotations ended", ", ".join(f"{_n(n)} {e}" for e, n in f["rotations"]["by_end"]) or "0"],
         ["Accesses: matched / all", f"{_n(a['matched'])} / {_n(a['total'])}"],
     ]
+    if f["estate"]:
+        totals.insert(3, ["Rotations ended", ", ".join(f"{_n(n)} {e}" for e, n in f["rotations"]["by_end"]) or "0"])
     found: list[Block] = [Text(t, "finding") for t in f["findings"]] or [Text("None.")]
     return [
         Grid("About this package", ("Field", "Value"), facts, (26, 74)),

@@ -36,7 +36,6 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -469,19 +468,16 @@ def _labels(predicate: Predicate, contents: Contents) -> None:
 def _pdf(members: Members, predicate: Predicate, value: dict[str, Any], notes: list[str]) -> None:
     """17. The PDF, where it can be rendered again."""
     label = "report.pdf: rendering, not verified"
-    if find_spec("reportlab") is None:
+    try:
+        from evidence.package import pdf
+
+        again = pdf.render(value) if version("reportlab") == predicate.tool.get("reportlab") else None
+    except (ImportError, PackageNotFoundError):
         notes.append(f"{label} (install sluicegate[report] to render it again)")
         return
-    try:
-        installed = version("reportlab")
-    except PackageNotFoundError:
-        installed = ""
-    if installed != predicate.tool.get("reportlab"):
+    if again is None:
         notes.append(f"{label} (made with another version of its renderer)")
-        return
-    from evidence.package import pdf
-
-    if members[PDF] != pdf.render(value):
+    elif members[PDF] != again:
         raise PackageInvalid("17", PDF, "differs from the report rendered again from the figures")
 
 

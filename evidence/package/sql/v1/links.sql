@@ -1,7 +1,7 @@
 SELECT r.seq, r.in_window, r.public ->> '$.link' AS link,
   CAST(r.public ->> '$.begin' AS BIGINT) AS begin_ns, CAST(r.public ->> '$.end' AS BIGINT) AS end_ns,
   r.public ->> '$.encrypted' AS encrypted, r.public ->> '$.reason' AS reason,
-  coalesce(r.public ->> '$.key_id', array_to_string(CAST(json_extract_string(r.public, '$.key_ids[*]') AS VARCHAR[]), ' ')) AS key_ids,
+  coalesce(r.public ->> '$.key_id', r.public ->> '$.key_ids') AS key_ids,
   CAST(r.public ->> '$.samples' AS BIGINT) AS samples, r.public ->> '$.counters_digest' AS counters_digest,
   r.public ->> '$.faults_enabled' AS faults_enabled
 FROM record AS r WHERE r.kind = 'link_verdict' ORDER BY r.scope, r.seq
