@@ -9,6 +9,7 @@ stubbed builtin means "undefined", and an undefined condition in a deny rule mea
 from __future__ import annotations
 
 import threading
+import weakref
 from collections import deque
 from typing import Final
 
@@ -55,6 +56,8 @@ class WasmEngine:
         self._engine, self._module = _compile(bundle.wasm)
         self._ticks = -(-limits.engine_deadline_ms // limits.engine_tick_ms) + 1
         self._ticker = _Ticker(self._engine, limits.engine_tick_ms / 1000, 2 * self._ticks)
+        # An engine that is replaced and forgotten must not leave its thread behind.
+        weakref.finalize(self, self._ticker.stop)
         self._idle: deque[PolicyInstance] = deque()
         first = self._instance()
         missing = sorted(set(first.builtins.values()) - self._host.keys())

@@ -162,6 +162,9 @@ clear_because(link) := "not_declared" if {
 	not declared(link)
 } else := "no_encryption_declared" if {
 	object.get(input.context.links[link], "encryption", "none") != "required"
+} else := "not_known_to_be_keyed" if {
+	object.get(input.context.links[link], "state", "none") == "none"
+	object.get(input.context.links[link], "generation", 0) == 0
 } else := "never_keyed" if {
 	object.get(input.context.links[link], "state", "none") == "none"
 } else := "never_keyed" if {

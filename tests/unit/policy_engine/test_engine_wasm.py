@@ -324,5 +324,15 @@ def test_a_failure_of_ours_is_never_told_to_another_user_of_wasmtime():
             function(store)
 
 
+def test_a_forgotten_engine_leaves_no_thread():
+    others = set(threading.enumerate())
+    made = WasmEngine(shipped())
+    (clock,) = set(threading.enumerate()) - others
+    del made
+    gc.collect()
+    clock.join(5)
+    assert not clock.is_alive()
+
+
 def test_rows_of_an_allowed_input(engine):
     assert rows(engine.evaluate(TRAIN.input.body, TRAIN.input.digest)) == []

@@ -155,6 +155,13 @@ def test_a_pointer_that_leads_nowhere_is_refused(rego):
         cases.load(rego)
 
 
+@pytest.fixture
+def known(monkeypatch):
+    """Capabilities as committed: making them anew takes seconds, and has its own test."""
+    monkeypatch.setattr(capabilities, "generate", (REGO / "capabilities.json").read_bytes)
+
+
+@pytest.mark.usefixtures("known")
 def test_check_demands_the_committed_bytes(monkeypatch, rego, tmp_path, capsys):
     monkeypatch.setattr(build, "REGO", rego)
     bundles = shutil.copytree(build.BUNDLES, tmp_path / "bundles")
@@ -165,6 +172,7 @@ def test_check_demands_the_committed_bytes(monkeypatch, rego, tmp_path, capsys):
     assert "make rego" in capsys.readouterr().err
 
 
+@pytest.mark.usefixtures("known")
 def test_the_version_grows_only_with_a_change(monkeypatch, rego, tmp_path):
     bundles = shutil.copytree(build.BUNDLES, tmp_path / "bundles")
     monkeypatch.setattr(build, "REGO", rego)
