@@ -28,6 +28,8 @@ class Limits:
     declared_name_chars: int = 253  # characters of one such name
     search_nodes: int = 500_000  # nodes visited when looking for PodSpecs in an unknown kind
     search_depth: int = 200  # levels visited; deeper is reported as unreadable
+    notes_kept: int = 100  # unreadable (and unresolved) entries kept in one object's facts
+    path_chars: int = 1_000  # characters of a field path in facts
     embedded_chars: int = 1_048_576  # characters of one string that is searched for an embedded manifest
 
     # Listeners

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from policy_engine.facts.lookup import Lookup
+from policy_engine.limits import LIMITS
 
 _EMPTY: Final[Mapping[str, Any]] = {}
 
@@ -32,12 +33,14 @@ class Notes:
         self.strict = False  # the schema of what is read is known: what it requires must be there
 
     def bad(self, path: str, why: str) -> None:
-        """Something is there that cannot be read."""
-        self.unreadable.append({"path": path, "why": why})
+        """Something is there that cannot be read. One is enough to refuse, so only so many are kept."""
+        if len(self.unreadable) < LIMITS.notes_kept:
+            self.unreadable.append({"path": path[: LIMITS.path_chars], "why": why})
 
     def missing(self, what: str, name: str, path: str) -> None:
         """Something is named that the lookup does not know."""
-        self.unresolved.append({"what": what, "name": name, "path": path})
+        if len(self.unresolved) < LIMITS.notes_kept:
+            self.unresolved.append({"what": what, "name": name, "path": path})
 
 
 def mapping(value: Any, path: str, notes: Notes) -> Mapping[str, Any]:

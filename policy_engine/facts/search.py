@@ -27,8 +27,12 @@ from policy_engine.limits import LIMITS
 _CONTAINERS: Final = ("containers", "initContainers", "ephemeralContainers")
 _POD_KEYS: Final = frozenset({*_CONTAINERS, "volumes", "affinity", "tolerations", "nodeSelector"})
 _EMPTY: Final[Mapping[str, Any]] = {}
-# What is found, per visited node: (node, path, depth, annotations that reach pods below, their path).
-_Item = tuple[Any, str, int, Mapping[str, Any], str]
+_KEY_CHARS: Final = 128  # characters of one key shown in a path
+# Where a node stands: (place of its parent, key or index). Text is made of it only when something is found:
+# a hostile key is a megabyte long and has a hundred thousand children.
+Place = tuple[Any, str | int]
+# Per visited node: (node, place, depth, annotations that reach the pods below, path of those annotations).
+_Item = tuple[Any, Place, int, Mapping[str, Any], str]
 
 
 class Found:
@@ -52,71 +56,82 @@ def search(obj: Mapping[str, Any], found: Found, notes: Notes, *, prefix: str = 
         notes: collects images and what is unreadable or unresolved.
         prefix: put before every path (for an object that another one refers to).
     """
-    root = _annotations(obj)
+    root, at = _annotations(obj), f"{prefix}metadata.annotations"
     stack: list[_Item] = [
-        (value, f"{prefix}{key}", 1, root, f"{prefix}metadata.annotations")
+        (value, (prefix, key), 1, root, at)
         for key, value in reversed(list(obj.items()))
         if key not in {"status", "apiVersion", "kind"}
     ]
     if _is_pod_spec(obj):
-        pod = pod_facts(obj, prefix.rstrip(".->"), root, f"{prefix}metadata.annotations", notes)
-        found.pods.append(pod)
+        found.pods.append(pod_facts(obj, prefix.rstrip(".->"), root, at, notes))
     visited = 0
     while stack:
         item = stack.pop()
         visited += 1
         if visited > LIMITS.search_nodes:
-            notes.bad(item[1], "the object has too many parts to be searched")
+            notes.bad(_text(item[1]), "the object has too many parts to be searched")
             return
         node = item[0]
         if type(node) is str:
             _string(node, item[1], found, notes)
         elif type(node) is dict or type(node) is list:
             if item[2] > LIMITS.search_depth:
-                notes.bad(item[1][:200], "the object is nested too deeply to be searched")
+                notes.bad(_text(item[1]), "the object is nested too deeply to be searched")
                 continue
             stack += _map(item, found, notes) if type(node) is dict else _list(item)
 
 
+def _text(place: Any) -> str:
+    """The path of a place, its beginning cut when it is endless."""
+    parts: list[str] = []
+    length = 0
+    while type(place) is tuple and length < LIMITS.path_chars:
+        place, key = place
+        part = f"[{key}]" if type(key) is int else f".{str(key)[:_KEY_CHARS]}"
+        parts.append(part)
+        length += len(part)
+    prefix = "..." if type(place) is tuple else place
+    path = "".join(reversed(parts))
+    return prefix + path.removeprefix(".") if prefix != "..." else prefix + path
+
+
 def _list(item: _Item) -> list[_Item]:
-    node, path, depth, annotations, at = item
+    node, place, depth, annotations, at = item
     return [
-        (value, f"{path}[{index}]", depth + 1, annotations, at)
+        (value, (place, index), depth + 1, annotations, at)
         for index, value in reversed(list(enumerate(node)))
     ]
 
 
 def _map(item: _Item, found: Found, notes: Notes) -> list[_Item]:
-    node, path, depth, annotations, at = item
+    node, place, depth, annotations, at = item
     skip: frozenset[str] = frozenset()
-    if path == "metadata" or path.endswith(".metadata"):
+    if place[1] == "metadata":
         values = node.get("annotations")
-        return [] if type(values) is not dict else _annotation_items(values, f"{path}.annotations", depth)
+        return [] if type(values) is not dict else _annotation_items(values, (place, "annotations"), depth)
     if _is_pod_spec(node):
-        found.pods.append(pod_facts(node, path, annotations, at, notes))
+        found.pods.append(pod_facts(node, _text(place), annotations, at, notes))
         skip = _POD_KEYS
-    else:
+    elif _may_name_images(node):
         _named_images(item, found, notes)
-    _references(node, path, found, notes)
-    bucket = store(node, path, certain=found.bucket and path == "spec")
-    if bucket is not None:
-        found.stores.append(bucket)
-    if type(node.get("metadata")) is dict or "template" in node:
-        annotations, at = _below(node, path, annotations, at)
+    if "runtimeRef" in node or "clusterSelector" in node:
+        _references(node, _text(place), found, notes)
+    certain = found.bucket and place == ("", "spec")
+    if certain or "endpoint" in node:
+        bucket = store(node, _text(place), certain=certain)
+        if bucket is not None:
+            found.stores.append(bucket)
+    if "spec" in node:
+        annotations, at = _annotations(node), f"{_text(place)}.metadata.annotations"
     return [
-        (value, f"{path}.{key}", depth + 1, annotations, at)
+        (value, (place, key), depth + 1, annotations, at)
         for key, value in reversed(list(node.items()))
         if key not in skip
     ]
 
 
-def _below(
-    node: Mapping[str, Any], path: str, annotations: Mapping[str, Any], at: str
-) -> tuple[Mapping[str, Any], str]:
-    """Annotations that reach the pods below: those of the nearest template around them."""
-    if "spec" not in node:
-        return annotations, at
-    return _annotations(node), f"{path}.metadata.annotations"
+def _may_name_images(node: Mapping[str, Any]) -> bool:
+    return "image" in node or any(key.endswith("Image") for key in node)
 
 
 def _annotations(obj: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -125,9 +140,9 @@ def _annotations(obj: Mapping[str, Any]) -> Mapping[str, Any]:
     return values if type(values) is dict else _EMPTY
 
 
-def _annotation_items(values: Mapping[str, Any], path: str, depth: int) -> list[_Item]:
+def _annotation_items(values: Mapping[str, Any], place: Place, depth: int) -> list[_Item]:
     return [
-        (value, f"{path}[{key}]", depth + 1, _EMPTY, "")
+        (value, (place, key), depth + 1, _EMPTY, "")
         for key, value in reversed(list(values.items()))
         if type(value) is str and key not in IGNORED_ANNOTATIONS
     ]
@@ -143,7 +158,8 @@ def _is_pod_spec(node: Mapping[str, Any]) -> bool:
 
 def _named_images(item: _Item, found: Found, notes: Notes) -> None:
     """A map that names an image by a field becomes a pod of its own: it runs somewhere in the cluster."""
-    node, path, _, annotations, at = item
+    node, place, _, annotations, at = item
+    path = _text(place)
     name = path.rpartition(".")[2].partition("[")[0]
     own = node.get("name")
     pod: dict[str, Any] | None = None
@@ -216,10 +232,11 @@ def _references(node: Mapping[str, Any], path: str, found: Found, notes: Notes) 
         notes.missing("RayCluster", name if type(name) is str else "", f"{path}.clusterSelector")
 
 
-def _string(value: str, path: str, found: Found, notes: Notes) -> None:
+def _string(value: str, place: Place, found: Found, notes: Notes) -> None:
     images = embedded_images(value) if len(value) > 20 else None
     if images is None:
         return
+    path = _text(place)
     found.embedded.append({"path": path, "images": images})
     if not path.startswith(("data.", "binaryData.", "metadata.")):  # a ConfigMap runs nothing
         notes.images.update(images)

@@ -57,10 +57,16 @@ def _guarded(command: Callable[_P, None]) -> Callable[_P, None]:
 
 
 def _fail(error: PolicyEngineError, code: int) -> NoReturn:
-    typer.echo(f"error: {error}", err=True)
+    _say(f"error: {error}", err=True)
     if error.fix:
-        typer.echo(f"  fix: {error.fix}", err=True)
+        _say(f"  fix: {error.fix}", err=True)
     raise typer.Exit(code)
+
+
+def _say(text: str, *, err: bool = False) -> None:
+    """Prints text that may quote a file: what a terminal would obey is shown, not sent."""
+    shown = (c if c.isprintable() or c == "\n" else c.encode("unicode_escape").decode() for c in text)
+    typer.echo("".join(shown), err=err)
 
 
 def _print_json(value: object) -> None:
@@ -112,7 +118,7 @@ def check(
     if output is Output.json:
         _print_json(report)
     else:
-        typer.echo(render(report))
+        _say(render(report))
     if report["denied"]:
         raise typer.Exit(1)
 
@@ -144,7 +150,7 @@ def diff(
     if output is Output.json:
         _print_json(found.as_dict())
     else:
-        typer.echo(render(found))
+        _say(render(found))
     if fail_on_widening and found.widening:
         raise typer.Exit(1)
 
@@ -195,5 +201,5 @@ def _print_problems(error: ResourceErrors, output: Output, where: str = "") -> N
         _print_json({"ok": False, "problems": [p.as_dict() for p in error.problems]})
         return
     for problem in error.problems:
-        typer.echo(str(problem), err=True)
-    typer.echo(f"{error} {where}".rstrip(), err=True)
+        _say(str(problem), err=True)
+    _say(f"{error} {where}".rstrip(), err=True)

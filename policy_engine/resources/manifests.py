@@ -132,25 +132,36 @@ def _bounded(text: str) -> None:
             raise ObjectUnreadable("nested too deeply")
 
 
-def _value(node: yaml.Node, sizes: dict[int, int]) -> Any:
+def _value(node: yaml.Node, sizes: dict[int, tuple[int, int]]) -> Any:
     """The plain value of a node, once its size with every alias followed is known to be small."""
-    if _size(node, sizes, set()) > LIMITS.search_nodes:
-        raise ObjectUnreadable("too large once its aliases are followed", fix="write the values out")
+    _size(node, sizes, set())
     return _plain(node)
 
 
-def _size(node: yaml.Node, sizes: dict[int, int], above: set[int]) -> int:
+def _size(node: yaml.Node, sizes: dict[int, tuple[int, int]], above: set[int]) -> tuple[int, int]:
+    """Values and levels below a node, aliases followed.
+
+    An alias refers to what was written before it, so what it names has been measured: this recurses no
+    deeper than the text is nested.
+    """
     key = id(node)
     if key in above:
         raise ObjectUnreadable("an alias refers to what it stands in")
-    if key not in sizes:
-        above = {*above, key}
-        children: list[yaml.Node] = []
-        if isinstance(node, yaml.SequenceNode):
-            children = list(node.value)
-        elif isinstance(node, yaml.MappingNode):
-            children = [part for pair in node.value for part in pair]
-        sizes[key] = 1 + sum(_size(child, sizes, above) for child in children)
+    if key in sizes:
+        return sizes[key]
+    children: list[yaml.Node] = []
+    if isinstance(node, yaml.SequenceNode):
+        children = list(node.value)
+    elif isinstance(node, yaml.MappingNode):
+        children = [part for pair in node.value for part in pair]
+    above.add(key)
+    measured = [_size(child, sizes, above) for child in children]
+    above.discard(key)
+    size = 1 + sum(s for s, _ in measured)
+    height = 1 + max((h for _, h in measured), default=0)
+    if size > LIMITS.search_nodes or height > _DEPTH:
+        raise ObjectUnreadable("too large once its aliases are followed", fix="write the values out")
+    sizes[key] = (size, height)
     return sizes[key]
 
 

@@ -35,6 +35,8 @@ _TRAPS: Final = (
     (re.compile(r"[-+]?\.(inf|Inf|INF|nan|NaN|NAN)", re.ASCII), "looks like infinity or not-a-number"),
     (re.compile(r"[0-9]{4}-[0-9]{1,2}-[0-9]{1,2}([Tt \t].*)?", re.ASCII), "looks like a date"),
 )
+_SHORT: Final = 64  # characters; the patterns above are tried on short values only, so they cost nothing
+_NUMERIC: Final = re.compile(r"[-+.:_0-9eE]+", re.ASCII)
 _LOADER: Final = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
@@ -258,4 +260,6 @@ class _Reader:
         """Why a plain scalar is ambiguous, or ""."""
         if value[:1] not in "+-.0123456789":
             return ""
+        if len(value) > _SHORT:
+            return "looks like a number" if _NUMERIC.fullmatch(value) else ""
         return next((why for pattern, why in _TRAPS if pattern.fullmatch(value)), "")

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 from facts_help import draw, pod
 
 from policy_engine.facts import NoLookup
+from policy_engine.limits import LIMITS
 
 SPEC = pod()["spec"]
 
@@ -193,6 +196,20 @@ def test_a_hundred_thousand_levels_are_said_not_survived_by_luck():
     assert "nested too deeply" in found["unreadable"][0]["why"]
     while "x" in node:  # taken apart by hand: the interpreter's own teardown recurses
         node = node.pop("x")
+
+
+def test_a_hostile_key_costs_nothing():
+    node = {"x" * 1_000_000: {f"k{i}": {"image": "a@b"} if i == 7 else 1 for i in range(50_000)}}
+    started = time.process_time()
+    found = draw(custom(top=node))
+    assert time.process_time() - started < 2
+    assert all(len(u["path"]) <= LIMITS.path_chars for u in found["unreadable"])
+    assert ["a@b"] == found["images"]
+
+
+def test_only_so_many_notes_are_kept():
+    found = draw(custom(all=[{"image": "a@b"} for _ in range(1000)]))
+    assert LIMITS.notes_kept == len(found["unreadable"])
 
 
 def test_a_known_kind_of_another_group_is_searched():

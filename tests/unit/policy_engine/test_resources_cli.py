@@ -138,6 +138,13 @@ def test_an_update_is_judged_on_what_is_new():
     assert ["residency.region"] == [w["rule"] for w in decision["warnings"]]
 
 
+def test_what_a_terminal_would_obey_is_only_shown(estate):
+    (estate / "site-a.yaml").write_text(ESTATE["site-a.yaml"].replace("gcp", '"\\e[31mred\\a"'))
+    result = run("check", estate)
+    assert "\x1b" not in result.stderr
+    assert "\\x1b[31mred\\x07" in result.stderr
+
+
 def test_diff_of_directories(estate, tmp_path_factory):
     other = tmp_path_factory.mktemp("other")
     for name, text in ESTATE.items():
@@ -198,6 +205,7 @@ def test_facts_takes_lists_reviews_and_requests():
             + "\n".join(f"a{i}: &a{i} [{','.join([f'*a{i - 1}'] * 10)}]" for i in range(1, 9)),
             "aliases",
         ),
+        ("kind: X\na0: &a0 [x]\n" + "\n".join(f"a{i}: &a{i} [*a{i - 1}]" for i in range(1, 900)), "aliases"),
     ],
 )
 def test_unreadable_objects_are_refused_in_one_line(data, message):

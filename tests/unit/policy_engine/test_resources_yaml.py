@@ -94,6 +94,7 @@ def test_what_readers_disagree_about_is_refused(word, shape):
         ("a: " + "[" * 40 + "]" * 40, 1, "nested more than"),
         ("[" * 100_000, 1, "nest"),
         ("a: " + "{b: " * 100_000, 1, "nest"),
+        ("a: " + "1" * 1_000 + "_\n", 1, "looks like a number"),
         ("a: 12345678901234567890\n", 1, "too large to be exact"),
     ],
 )
