@@ -108,6 +108,23 @@ def example_questions() -> Iterator[tuple[str, dict[str, Any], dict[str, Any]]]:
                 yield f"{name} {cluster} {view}", found, context(found, estate(), given)
 
 
+def sample_requests(samples: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Every public request, and every public manifest as if it were created in a bound namespace."""
+    for file in sorted((samples / "admission" / "requests").rglob("*.json")):
+        document = json.loads(file.read_text())
+        if isinstance(document, dict):
+            yield file.name, {**document.get("request", document), "namespace": "acme-train"}
+    for file in sorted((samples / "workloads").rglob("*.y*ml")):
+        try:
+            manifests = list(yaml.safe_load_all(file.read_text()))
+        except yaml.YAMLError:  # templates with placeholders
+            continue
+        for number, manifest in enumerate(manifests):
+            if isinstance(manifest, dict) and isinstance(manifest.get("metadata"), dict):
+                manifest["metadata"]["namespace"] = "acme-train"
+                yield f"{file.name}-{number}", request_for(manifest)
+
+
 _ODD = (None, [], {}, "", 7, True, False, "x", ["x"], {"x": None}, -1, "granted", "open")
 
 

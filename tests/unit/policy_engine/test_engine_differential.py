@@ -8,10 +8,25 @@ from dataclasses import replace
 
 import orjson
 import pytest
-from rules_world import CONTAINER, NOW, all_cases, answer, example_questions, mutated, shipped, unordered
+from rules_world import (
+    CONTAINER,
+    NOW,
+    all_cases,
+    answer,
+    estate,
+    example_questions,
+    mutated,
+    postures,
+    sample_requests,
+    shipped,
+    unordered,
+)
 
 from evidence.errors import NotCanonical
+from policy_engine.context import context as context_of
 from policy_engine.errors import EngineNoResult
+from policy_engine.facts import NoLookup
+from policy_engine.facts import facts as facts_of
 from policy_engine.limits import LIMITS
 from policy_engine.rules import opa, opa_process
 from policy_engine.rules.engine import engine_input
@@ -59,6 +74,20 @@ def test_every_example_under_every_posture(server, wasm):
         allowed += found == []
         denied += found != []
     assert allowed > 0 < denied
+
+
+@pytest.mark.samples
+def test_every_public_sample(server, wasm, samples):
+    """Objects that nobody here wrote: always a complete answer, the same on both."""
+    seen = set()
+    for name, request in sample_requests(samples):
+        facts = facts_of(request, NoLookup(), cluster="train-us")
+        given = engine_input(facts, context_of(facts, estate(), postures()), NOW)
+        found = answer(wasm, given.body, given.digest)
+        assert found is not None, name
+        assert found == answer(server, given.body, given.digest), name
+        seen |= {row["rule"] for row in found}
+    assert {"tenancy.undeclared", "encryption.store"} <= seen
 
 
 def test_odd_inputs(server, wasm):
