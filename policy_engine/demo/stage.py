@@ -88,6 +88,8 @@ class Stage:
         """Stop it as Ctrl-C would; returns the processes that are still there (none, it is hoped)."""
         if self._process is None:
             return set()
+        for door in self._doors.values():
+            door.close()
         family = self.family()
         if self._process.poll() is None:
             self._process.send_signal(signal.SIGCONT)
