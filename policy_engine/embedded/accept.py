@@ -15,11 +15,8 @@ from sqlalchemy import Connection, insert, select
 
 from evidence import outbox
 from evidence.records import Draft
-from policy_engine.errors import ResourceErrors
 from policy_engine.resources.diff import diff
-from policy_engine.resources.load import parse
-from policy_engine.resources.model import API_VERSION
-from policy_engine.resources.resource_set import ResourceSet
+from policy_engine.resources.resource_set import ResourceSet, restore
 from policy_engine.rules.bundle import Bundle
 from policy_engine.store import AcceptedBundleRow, AcceptedResourcesRow
 
@@ -67,24 +64,15 @@ def accept_resources(conn: Connection, resources: ResourceSet, folder: str, now_
 
 
 def _body(resources: ResourceSet) -> str:
-    """The objects as one document that `parse` reads back."""
-    items = [
-        {
-            "apiVersion": API_VERSION,
-            "kind": one["kind"],
-            "metadata": {"name": one["name"]},
-            "spec": {key: value for key, value in one["spec"].items() if value is not None},
-        }
-        for one in resources.manifests()
-    ]
-    return json.dumps({"apiVersion": "v1", "kind": "List", "items": items})
+    """The objects as one document that `restore` reads back."""
+    return json.dumps(resources.manifests())
 
 
 def _widening(body: str, resources: ResourceSet) -> list[str]:
     """What the change widens, one sentence each. Where the old set cannot be read, that is the sentence."""
     try:
-        before = parse({"accepted.yaml": body.encode()})
-    except ResourceErrors:
+        before = restore(json.loads(body))
+    except (ValueError, KeyError, TypeError):
         return ["the set before cannot be read by this release: everything counts as widened"]
     changes = diff(before, resources).widening
     return [f"{one.kind}/{one.name} {one.path}: {one.widening}"[:300] for one in changes][:200]

@@ -16,7 +16,7 @@ from policy_engine.resources.model import (
     Site,
     Tenant,
 )
-from policy_engine.resources.resource_set import ResourceSet, manifest
+from policy_engine.resources.resource_set import ResourceSet, manifest, restore
 
 __all__ = [
     "KINDS",
@@ -36,4 +36,5 @@ __all__ = [
     "load",
     "manifest",
     "parse",
+    "restore",
 ]

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 import orjson
 
 from policy_engine.resources.model import (
+    KINDS,
     Cluster,
     Dataset,
     Flow,
@@ -29,6 +30,18 @@ def manifest(resource: Resource) -> dict[str, Any]:
     """A resource as JSON with every default filled in: `{kind, name, spec}`; durations as strings."""
     spec = resource.model_dump(mode="json", by_alias=True)
     return {"kind": resource.KIND, "name": spec.pop("name"), "spec": spec}
+
+
+def restore(manifests: Iterable[Mapping[str, Any]], *, generation: int = 0) -> ResourceSet:
+    """The set that `ResourceSet.manifests` wrote down, unchanged: same objects, same digest.
+
+    For what this program stored itself. Cross checks are not repeated; input goes through `load` or `parse`.
+
+    Raises:
+        ValueError: an object does not fit this release's models.
+    """
+    objects = [KINDS[m["kind"]].model_validate({**m["spec"], "name": m["name"]}) for m in manifests]
+    return ResourceSet(objects, generation=generation)
 
 
 class ResourceSet:

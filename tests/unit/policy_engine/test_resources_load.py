@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 
 import pytest
@@ -9,7 +10,7 @@ from estates import ESTATE, EXAMPLE, doc, files, only, problems, swap, valid
 
 from policy_engine.errors import ResourceErrors
 from policy_engine.limits import LIMITS
-from policy_engine.resources import ResourceSet, load, parse
+from policy_engine.resources import ResourceSet, load, parse, restore
 
 
 def test_the_small_estate_is_valid():
@@ -211,6 +212,16 @@ def test_a_set_is_frozen():
         resources.sites["z"] = resources.sites["a"]
     assert 7 == resources.with_generation(7).generation
     assert resources.digest == resources.with_generation(7).digest
+
+
+def test_what_was_written_down_is_restored(tmp_path):
+    resources = load(EXAMPLE)
+    again = restore(json.loads(json.dumps(resources.manifests())), generation=3)
+    assert (resources.digest, resources.objects, 3) == (again.digest, again.objects, again.generation)
+    pem = pytest.importorskip("trustme").CA().cert_pem.bytes()
+    cluster = ESTATE["cluster.yaml"].replace("{pathToken: true}", "{clientCAFile: ca.pem}")
+    with_ca = parse({**files(cluster=cluster), "ca.pem": pem})
+    assert with_ca.digest == restore(with_ca.manifests()).digest
 
 
 def test_the_example_estate():
