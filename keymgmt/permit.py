@@ -10,18 +10,15 @@ request on CLOCK_BOOTTIME.
 
 from __future__ import annotations
 
-import base64
 import hashlib
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final, Protocol, Self
 
-from cryptography.exceptions import InvalidSignature
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
-
 from evidence.canonical import canonical
+from keymgmt.dsse import Sign, envelope, opened, pae
 from keymgmt.errors import MessageRefused, PermitRefused
 from keymgmt.operations import Check, is_count, is_hex, is_nonce, is_str, is_u64, take
 
@@ -31,9 +28,6 @@ if TYPE_CHECKING:
 PERMIT_TYPE: Final = "application/vnd.sluicegate.permit+json"
 SIGNER_TYPE: Final = "application/vnd.sluicegate.permit-signer+json"
 MAX_ANSWER: Final = 65_536  # octets; a larger answer is refused unread
-
-Sign = Callable[[bytes], bytes]
-"""Signs octets with Ed25519 and returns the 64 octets."""
 
 
 class PermitKind(StrEnum):
@@ -221,22 +215,6 @@ def key_id_of(public_key: bytes) -> str:
     return hashlib.sha256(public_key).digest()[:16].hex()
 
 
-def pae(payload_type: str, payload: bytes) -> bytes:
-    """Return what DSSE signs (secure-systems-lab/dsse protocol.md, PAE)."""
-    kind = payload_type.encode()
-    return b"DSSEv1 %d %b %d %b" % (len(kind), kind, len(payload), payload)
-
-
-def envelope(payload_type: str, payload: bytes, key_id: str, sign: Sign) -> dict[str, Any]:
-    """Return a DSSE envelope with one signature."""
-    signature = sign(pae(payload_type, payload))
-    return {
-        "payloadType": payload_type,
-        "payload": base64.b64encode(payload).decode(),
-        "signatures": [{"keyid": key_id, "sig": base64.b64encode(signature).decode()}],
-    }
-
-
 def certify(statement: SignerStatement, root_key_id: str, sign: Sign) -> dict[str, Any]:
     """Return the root's envelope about a delegated key; `sign` is the transit key `permit-root`."""
     return envelope(SIGNER_TYPE, statement.payload(), root_key_id, sign)
@@ -271,7 +249,7 @@ def verify(answer: bytes, expected: Expected) -> Permit:
     if len(answer) > MAX_ANSWER:  # 1
         raise MessageRefused("permit: answer too large")
     doc = take(_json(answer), {"envelope": _is_object, "statement": _is_object}, "permit answer")
-    root_id, payload = _open(doc["statement"], SIGNER_TYPE, expected.roots)  # 2
+    root_id, payload = opened(doc["statement"], SIGNER_TYPE, expected.roots)  # 2
     statement = SignerStatement.from_payload(payload)
     if statement.key_id != key_id_of(statement.public_key):  # 3
         raise PermitRefused("signer: its key id is not its key's")
@@ -279,7 +257,7 @@ def verify(answer: bytes, expected: Expected) -> Permit:
         raise PermitRefused(
             "signer: its statement has ended; the gate must renew it under permit-root " + root_id
         )
-    _, payload = _open(doc["envelope"], PERMIT_TYPE, {statement.key_id: statement.public_key})  # 4
+    _, payload = opened(doc["envelope"], PERMIT_TYPE, {statement.key_id: statement.public_key})  # 4
     permit = Permit.from_payload(payload)
     if permit.signer != statement.key_id:
         raise PermitRefused("signer: the payload names another key")
@@ -304,25 +282,6 @@ def _accept(permit: Permit, expected: Expected) -> None:
         raise PermitRefused("violation: it was issued before our latest violation was seen")
     if permit.kind is PermitKind.PERMIT and min(permit.ttl_ms, permit.arm_ms) < 1:  # 10
         raise PermitRefused("durations: ttl and arm must be above 0")
-
-
-def _open(doc: Mapping[str, Any], payload_type: str, keys: Mapping[str, bytes]) -> tuple[str, bytes]:
-    """Return (key id, payload) of a DSSE envelope signed by one of `keys`. Raises PermitRefused."""
-    if doc.get("payloadType") != payload_type or set(doc) != {"payloadType", "payload", "signatures"}:
-        raise PermitRefused("envelope: not a DSSE envelope of the expected type")
-    signatures = doc["signatures"]
-    if not isinstance(signatures, list) or len(signatures) != 1 or not isinstance(signatures[0], dict):
-        raise PermitRefused("envelope: exactly one signature is expected")
-    key = keys.get(str(signatures[0].get("keyid")))
-    if key is None:
-        raise PermitRefused("signature: by a key that is not trusted here")
-    try:
-        payload = base64.b64decode(doc["payload"], validate=True)
-        signature = base64.b64decode(signatures[0]["sig"], validate=True)
-        Ed25519PublicKey.from_public_bytes(key).verify(signature, pae(payload_type, payload))
-    except (InvalidSignature, ValueError, TypeError, KeyError):
-        raise PermitRefused("signature: does not verify") from None
-    return str(signatures[0]["keyid"]), payload
 
 
 def _json(octets: bytes) -> Any:
@@ -376,3 +335,22 @@ _REQUEST: Final[Mapping[str, Check]] = {
     "closed": lambda v: isinstance(v, bool),
     "sample": _is_object,
 }
+
+__all__ = [
+    "MAX_ANSWER",
+    "PERMIT_TYPE",
+    "SIGNER_TYPE",
+    "Expected",
+    "Permit",
+    "PermitKind",
+    "PermitRequest",
+    "PermitSource",
+    "Sign",
+    "SignerStatement",
+    "certify",
+    "envelope",
+    "issue",
+    "key_id_of",
+    "pae",
+    "verify",
+]

@@ -38,7 +38,7 @@ from keymgmt.drivers.software import SoftwareDriver
 from keymgmt.drivers.software_ports import boottime_ns
 from keymgmt.errors import CouldNotTell, DriverRefused, DriverUnavailable, KeymgmtError, MessageRefused
 from keymgmt.operations import Ack, Operation
-from keymgmt.permit import Expected, PermitKind, PermitRequest, verify
+from keymgmt.permit import Expected, Permit, PermitKind, PermitRequest, verify
 
 _MS: Final = 1_000_000
 REPORTS_KEPT: Final = 64
@@ -71,6 +71,7 @@ class Agent:
         self._stop, self._pull_now = threading.Event(), threading.Event()
         self._opening = threading.Lock()
         self._latest: Sample | None = None
+        self._said: tuple[PermitKind, str] | None = None
         self._reports: deque[Violation] = deque(maxlen=REPORTS_KEPT)
         self._acks: list[Ack] = []
         timers = config.timers
@@ -214,10 +215,14 @@ class Agent:
             if permit.kind is PermitKind.CLOSE:
                 self._drop()
             self.keeper.accept(permit, asked_ns)
-        self._log.info(
-            "order", kind=str(permit.kind), epoch=permit.epoch, seq=permit.seq, reason=permit.reason
-        )
+        self._say(permit)
         return permit.kind
+
+    def _say(self, permit: Permit) -> None:
+        """Log an order; a permit that only renews the one before is noise."""
+        news, self._said = (permit.kind, permit.reason) != self._said, (permit.kind, permit.reason)
+        log = self._log.info if news else self._log.debug
+        log("order", kind=str(permit.kind), epoch=permit.epoch, seq=permit.seq, reason=permit.reason)
 
     # --- check
 
