@@ -240,7 +240,8 @@ def _next(state: Rotation, link: LinkSpec, table: Table, now_ns: int) -> Move | 
     if step.late is not None and _late(step, state, link, now_ns):
         exit_ = step.late(state, link)
         waited = due.why if due is not None else ""
-        return replace(exit_, why=exit_.why or waited or f"step {state.step} passed its deadline")
+        late = f"step {state.step} passed its deadline"
+        return replace(exit_, why=exit_.why or waited or state.waits or late)
     return due
 
 

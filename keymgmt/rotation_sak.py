@@ -532,7 +532,7 @@ def _overlap_time(link: LinkSpec) -> int:
 
 
 TABLE: Final[Table] = {
-    "survey": Step(_reads, _survey, _not_started, _not_started),
+    "survey": Step(_reads, _survey, _again(_REREAD_NS), _not_started),
     "tidy tx": Step(_remove("tx"), lambda *_: Move("tidy rx"), _not_started, _not_started),
     "tidy rx": Step(_remove("rx"), lambda *_: Move("survey"), _not_started, _not_started),
     "prepare": Step(_prepare, _prepared, _not_started, _not_started),
