@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import re
 
 import pytest
 from estates import ESTATE, EXAMPLE, doc, files, only, problems, swap, valid
 
 from policy_engine.errors import ResourceErrors
 from policy_engine.limits import LIMITS
-from policy_engine.resources import ResourceSet, load, parse, restore
+from policy_engine.resources import KINDS, ResourceSet, load, parse, restore
 
 
 def test_the_small_estate_is_valid():
@@ -233,3 +234,15 @@ def test_the_example_estate():
         for kind in ("sites", "clusters", "tenants", "bindings", "links", "datasets", "segments", "flows")
     )
     assert ["gcp-aws-legacy"] == [name for name, link in resources.links.items() if not link.keyed]
+
+
+def test_the_examples_of_the_reference_are_a_valid_estate():
+    text = (EXAMPLE.parents[2] / "docs" / "resources.md").read_text()
+    blocks = re.findall(r"```yaml\n(.*?)```", text, re.DOTALL)
+    site = ESTATE["site-a.yaml"].replace("name: a", "name: aws-eu-west").replace("us-a", "eu-west-1")
+    resources = parse({f"{i}.yaml": block.encode() for i, block in enumerate([*blocks, site])})
+    assert set(KINDS) == {r.KIND for r in resources.objects}
+    for model in KINDS.values():
+        for name, field in model.model_fields.items():
+            if name not in {"name", "diverse_partner"}:
+                assert re.search(rf"\b{field.alias or name}\b", text), (model.KIND, name)
