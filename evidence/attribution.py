@@ -210,7 +210,7 @@ def _verdicts(joined: Any, pairs: Any) -> Any:
     out = counts.mutate(method=method, reason=reason, job_key=job)
     fits = pairs.mutate(fits=ibis.literal(1))
     both = out.left_join(fits, [out.access_id == fits.access_id, out.job_key == fits.job_key])
-    both = both.drop("access_id_right", "job_key_right")
+    both = both.drop("access_id_right").drop("job_key_right")  # one by one: a set has no order
     told = (both.method == "direct") & both.job_key.notnull() & (both.lease_state == "covered")
     return both.mutate(agrees=ibis.ifelse(told, both.fits.fill_null(0), ibis.null("int64")))
 

@@ -47,7 +47,7 @@ class Info:
     known_delay: str
 
 
-class Unparsed(ValueError):  # noqa: N818 -- a verdict on one line, caught at once, never an outcome
+class Unparsed(Exception):  # noqa: N818 -- a verdict on one line, caught at once, never an outcome
     """One line can't be read in exactly one way; its text is a reason fit for a record."""
 
 
