@@ -100,6 +100,11 @@ def serve(folder: Path) -> None:
         listeners = Listeners([ListenerSpec("admission", app, tls=files, client_cert="optional")])
         await listeners.start()
         (folder / "port").write_text(str(listeners.port("admission")))
+        if os.environ.get("X_GC"):
+            import gc
+            gc.collect(); gc.freeze(); gc.set_threshold(50_000, 20, 50)
+        if os.environ.get("X_SW"):
+            sys.setswitchinterval(float(os.environ["X_SW"]))
         await listeners.serve_until(stop)
 
     profile = os.environ.get("BENCH_PROFILE")
@@ -230,8 +235,8 @@ def wait_for(port: int, child: subprocess.Popen[bytes]) -> None:
 
 
 @contextlib.contextmanager
-def opa(folder: Path, *arguments: str) -> Iterator[int]:
-    """A real OPA server; its port."""
+def opa(folder: Path, *arguments: str) -> Iterator[tuple[int, int]]:
+    """A real OPA server; its port and process."""
     from policy_engine.rules.opa import binary
 
     port = free_port()
@@ -246,12 +251,12 @@ def opa(folder: Path, *arguments: str) -> Iterator[int]:
     ]
     with process([*command, *tls, *arguments], {"GOMAXPROCS": "1"}) as child:
         wait_for(port, child)
-        yield port
+        yield port, child.pid
 
 
 @contextlib.contextmanager
-def webhook(folder: Path) -> Iterator[int]:
-    """The webhook in a process of its own; its port."""
+def webhook(folder: Path) -> Iterator[tuple[int, int]]:
+    """The webhook in a process of its own; its port and process."""
     with process([sys.executable, __file__, "--serve", str(folder)]) as child:
         for _ in range(600):
             if (folder / "port").exists() and (text := (folder / "port").read_text()):
@@ -259,7 +264,13 @@ def webhook(folder: Path) -> Iterator[int]:
             if child.poll() is not None:
                 raise RuntimeError("the webhook ended while it started")
             time.sleep(0.05)
-        yield int(text)
+        yield int(text), child.pid
+
+
+def cpu_seconds(pid: int) -> float:
+    """CPU time that a server has used, all threads."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def frames(folder: Path) -> int:
@@ -317,17 +328,17 @@ def measure(folder: Path, options: argparse.Namespace) -> None:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(text)
     with contextlib.ExitStack() as stack:
-        port = stack.enter_context(webhook(folder))
+        port, pid = stack.enter_context(webhook(folder))
+        pids = {"webhook": pid}
         requests = [load.request(f"/admit/{CLUSTER}?timeout=10s", body, port) for body in bodies]
         yes, no = b'"allowed":true', b'"allowed":false'
         targets = [load.Target("webhook", port, mutual, requests, allowed, yes, no)]
         if options.only is None:
-            port = stack.enter_context(
-                opa(folder, str(ROOT / "bench/admission_peer.rego"), str(folder / "data.json"))
-            )
+            policy = (str(ROOT / "bench/admission_peer.rego"), str(folder / "data.json"))
+            port, pids["OPA, raw review"] = stack.enter_context(opa(folder, *policy))
             raw = [load.request("/", body, port) for body in bodies]
             targets.append(load.Target("OPA, raw review", port, plain, raw, allowed, yes, no))
-            port = stack.enter_context(opa(folder, str(sources)))
+            port, pids["OPA, our facts"] = stack.enter_context(opa(folder, str(sources)))
             ready = [load.request("/v0/data/sluicegate/main/result", body, port) for body in inputs]
             targets.append(
                 load.Target("OPA, our facts", port, plain, ready, allowed, b'"violations":[]', b'"rule":')
@@ -336,17 +347,20 @@ def measure(folder: Path, options: argparse.Namespace) -> None:
             _, answers = load.drive(target, connections=CONNECTIONS, seconds=None, count=REVIEWS)
             assert len(answers) == REVIEWS
         rates: dict[str, list[float]] = {target.name: [] for target in targets}
+        cpu: dict[str, list[float]] = {target.name: [] for target in targets}
         before, answered = frames(folder), 0.0
         for _ in range(options.rounds):
             for target in targets:
+                used = cpu_seconds(pids[target.name])
                 rate, _ = load.drive(target, connections=CONNECTIONS, seconds=options.seconds)
+                cpu[target.name].append((cpu_seconds(pids[target.name]) - used) / (rate * options.seconds))
                 rates[target.name].append(rate)
                 answered += rate * options.seconds if target.name == "webhook" else 0
         recorded = frames(folder) - before
-    report(rates, bodies, recorded, answered)
+    report(rates, cpu, bodies, recorded, answered)
 
 
-def report(rates: dict[str, list[float]], bodies: list[bytes], recorded: int, answered: float) -> None:
+def report(rates: dict[str, list[float]], cpu: dict[str, list[float]], bodies: list[bytes], recorded: int, answered: float) -> None:
     """Both sides, the machine, the ratio."""
     middle = {name: statistics.median(values) for name, values in rates.items()}
     print(machine())
@@ -355,8 +369,9 @@ def report(rates: dict[str, list[float]], bodies: list[bytes], recorded: int, an
         f"{len(bodies)} reviews of {size:.0f} octets on average, {CONNECTIONS} connections, one core for the server"
     )
     for name, values in rates.items():
+        each = statistics.median(cpu[name]) * 1e6
         spread = f"{min(values):.0f}-{max(values):.0f}"
-        print(f"{name:<16} {middle[name]:>7.0f} decisions/s  (rounds {spread})")
+        print(f"{name:<16} {middle[name]:>7.0f} decisions/s  (rounds {spread}), {each:.0f} us of CPU each")
     print(f"records made durable: {recorded}, answered: about {answered:.0f}")
     if recorded < answered * 0.98:
         raise SystemExit("fewer records than answers")
