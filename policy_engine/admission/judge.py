@@ -168,5 +168,5 @@ def refusal_text(decision: Decision, decision_id: str) -> str:
 def line_of(reason: Reason) -> str:
     """One reason as one line."""
     where = f" at {reason.path}" if reason.path else ""
-    fix = f" Fix: {reason.fix}" if reason.fix else ""
+    fix = f". Fix: {reason.fix}" if reason.fix else ""
     return f"[{reason.rule}]{where}: {reason.text}{fix}"

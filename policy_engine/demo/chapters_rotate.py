@@ -80,7 +80,7 @@ def _faults(story: Story, stage: Stage) -> None:
     )
     story.check(
         f["lost"] == 0 and f["clear"] == 0,
-        f"   {f['sent']} frames sent meanwhile, 0 lost, 0 clear",
+        f"{f['sent']} frames sent meanwhile, 0 lost, 0 clear",
         detail=f"{f['lost']} lost, {f['clear']} clear",
     )
     b, g = ended[wrong], figures[wrong]
@@ -93,11 +93,11 @@ def _faults(story: Story, stage: Stage) -> None:
     story.quote(str(b["why"]))
     story.check(
         g["lost a>b"] > 0 and g["lost b>a"] == 0 and g["clear"] == 0,
-        f"   {g['lost a>b']} of {g['sent']} frames lost, all in one direction; 0 clear",
+        f"{g['lost a>b']} of {g['sent']} frames lost, all in one direction; 0 clear",
         detail=f"lost a>b {g['lost a>b']}, b>a {g['lost b>a']}, clear {g['clear']}",
     )
     story.wait("links open", lambda: (open_links(stage), len(LINKS)), timeout=20, tick=stage.check_alive)
-    story.check(True, "   all links are up on their old keys")
+    story.check(True, "all links are up on their old keys")
 
 
 def _rotate_all(story: Story, stage: Stage, links: tuple[str, ...], text: str) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -85,8 +85,10 @@ def _resources(stage: Stage) -> str:
 def decide(story: Story, stage: Stage) -> None:
     """Send four AdmissionReviews and hold the answers against what they must be."""
     story.chapter(2, "Decide", "Four jobs ask to run. Each asks as its cluster's API server does, over TLS.")
+    answers = []
     for file, cluster, text, rule in REVIEWS:
         response = stage.review(cluster, review(stage, file))
+        answers.append(response)
         message = response.get("status", {}).get("message", "")
         if not rule:
             story.check(response["allowed"] is True, f"{text}: admitted", detail=message)
@@ -94,6 +96,11 @@ def decide(story: Story, stage: Stage) -> None:
         refused = response["allowed"] is False and f"[{rule}]" in message
         story.check(refused, f"{text}: refused", detail=message or "admitted")
         story.quote(denial(message))
+    ids = [_decision(response) for response in answers]
+    story.wait("records", lambda: (_recorded(stage, ids), len(ids)), timeout=10, tick=stage.check_alive)
+    story.check(
+        True, "each answer was durable before it was given, and stands in its tenant's ledger by its id"
+    )
 
 
 def review(stage: Stage, name: str) -> dict[str, Any]:
@@ -104,15 +111,20 @@ def review(stage: Stage, name: str) -> dict[str, Any]:
 
 
 def denial(message: str) -> str:
-    """The refusal without its first line, which carries the decision's id."""
-    return "\n".join(message.splitlines()[1:]) or message
+    """The refusal without its first line, which carries the decision's id; the fix on a line of its own."""
+    lines = "\n".join(message.splitlines()[1:]) or message
+    return lines.replace(". Fix: ", ".\nFix: ")
 
 
-def recorded(stage: Stage, response: Mapping[str, Any]) -> bool:
-    """Whether the decision that an answer names stands in a tenant's ledger already."""
-    wanted = next(v for k, v in response["auditAnnotations"].items() if k.startswith("decision."))
+def _decision(response: Mapping[str, Any]) -> str:
+    found: Mapping[str, str] = response["auditAnnotations"]
+    return next(value for name, value in found.items() if name.startswith("decision."))
+
+
+def _recorded(stage: Stage, ids: Sequence[str]) -> int:
+    """How many of these decisions stand in a ledger already."""
+    seen: set[str] = set()
     for scope in stage.api("/v1/scopes").body["scopes"]:
         page = stage.api(f"/v1/records?kind=decision&scope={scope['name']}&limit=1000").body
-        if any(record["public"]["decision_id"] == wanted for record in page["records"]):
-            return True
-    return False
+        seen |= {record["public"]["decision_id"] for record in page["records"]}
+    return len(seen & set(ids))

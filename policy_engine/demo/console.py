@@ -6,19 +6,18 @@ A statement that turns out false is printed as such and remembered: the demo the
 
 from __future__ import annotations
 
+import textwrap
 import time
 from collections.abc import Callable, Sequence
 from typing import Final
 
 from rich.console import Console
-from rich.markup import escape
-from rich.padding import Padding
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
-from rich.table import Table
 from rich.text import Text
 
 WIDTH_MAX: Final = 100
 INDENT: Final = 3
+QUOTE: Final = 7
 
 
 class StepFailedError(Exception):
@@ -31,9 +30,11 @@ class Story:
     def __init__(self, console: Console | None = None) -> None:
         self.console = console or Console(highlight=False, soft_wrap=False)
         if not self.console.is_terminal:
-            self.console = Console(file=self.console.file, highlight=False, no_color=True, width=WIDTH_MAX)
+            # Plain, and never cut: paths and commands must survive a pipe.
+            self.console = Console(file=self.console.file, highlight=False, no_color=True, width=400)
         elif self.console.width > WIDTH_MAX:
             self.console.width = WIDTH_MAX
+        self.width = min(self.console.width, WIDTH_MAX)
         self.started = time.monotonic()
         self.held = 0
         self.failed: list[str] = []
@@ -45,23 +46,23 @@ class Story:
 
     def chapter(self, number: int, name: str, text: str) -> None:
         """Open one of the six steps, with the seconds since the start."""
-        seconds = time.monotonic() - self.started
+        seconds = f"{time.monotonic() - self.started:.0f} s"
+        head = f"{number}  {name}"
+        gap = " " * max(1, self.width - len(head) - len(seconds))
         self.console.print()
-        head = Table.grid(expand=True)
-        head.add_column()
-        head.add_column(justify="right")
-        head.add_row(Text(f"{number}  {name}", style="bold cyan"), Text(f"{seconds:.0f} s", style="dim"))
-        self.console.print(head)
-        self._indented(Text(text, style="dim"))
+        self.console.print(Text.assemble((head, "bold cyan"), gap, (seconds, "dim")))
+        self.say(text, "dim")
 
     def say(self, text: str, style: str = "") -> None:
         """A sentence that asserts nothing."""
-        self._indented(Text(text, style=style))
+        for line in textwrap.wrap(text, self.width - INDENT) or [""]:
+            self.console.print(Text(" " * INDENT + line if line else "", style=style))
 
     def quote(self, text: str) -> None:
         """What the system itself answered, word for word."""
-        for line in text.splitlines():
-            self.console.print(Padding(Text(line, style="italic"), (0, 0, 0, INDENT + 4)))
+        for paragraph in text.splitlines():
+            for line in textwrap.wrap(paragraph, self.width - QUOTE, break_on_hyphens=False):
+                self.console.print(Text(" " * QUOTE + line, style="italic dim"))
 
     def check(self, holds: bool, text: str, *, detail: str = "", fatal: bool = False) -> bool:
         """Print a statement as held or not.
@@ -76,10 +77,13 @@ class Story:
             StepFailedError: It does not hold and is fatal.
         """
         mark, style = ("✓", "green") if holds else ("✗", "bold red")
-        line = Text.assemble((mark, style), " ", text)
+        lines = textwrap.wrap(text, self.width - INDENT - 2, break_on_hyphens=False)
+        self.console.print(Text.assemble(" " * INDENT, (mark, style), " ", lines[0]))
+        for line in lines[1:]:
+            self.console.print(Text(" " * (INDENT + 2) + line))
         if not holds and detail:
-            line.append(f"  (found: {detail})", style="red")
-        self._indented(line, hanging=2)
+            for line in textwrap.wrap(f"found: {detail}", self.width - QUOTE)[:6]:
+                self.console.print(Text(" " * QUOTE + line, style="red"))
         if holds:
             self.held += 1
             return True
@@ -88,14 +92,21 @@ class Story:
             raise StepFailedError(text)
         return False
 
-    def table(self, head: Sequence[str], rows: Sequence[Sequence[str]], *, left: int = 1) -> None:
-        """A small table; the first ``left`` columns are words, the rest numbers."""
-        table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
-        for index, name in enumerate(head):
-            table.add_column(name, justify="left" if index < left else "right", no_wrap=True)
+    def table(self, head: Sequence[str], rows: Sequence[Sequence[str]], *, words: int = 1) -> None:
+        """A small table; the first ``words`` columns are words, the rest numbers. Never cut."""
+        widths = [max(len(row[i]) for row in (head, *rows)) for i in range(len(head))]
+
+        def line(row: Sequence[str]) -> str:
+            cells = [
+                cell.ljust(width) if i < words else cell.rjust(width)
+                for i, (cell, width) in enumerate(zip(row, widths, strict=True))
+            ]
+            return (" " * (INDENT + 2) + "  ".join(cells)).rstrip()
+
+        if any(head):
+            self.console.print(Text(line(head), style="dim"), overflow="ignore", no_wrap=True)
         for row in rows:
-            table.add_row(*(escape(cell) for cell in row))
-        self.console.print(Padding(table, (0, 0, 0, INDENT)))
+            self.console.print(Text(line(row)), overflow="ignore", no_wrap=True)
 
     def wait(
         self,
@@ -136,10 +147,6 @@ class Story:
 
     def _bar(self, text: str) -> _Bar:
         return _Bar(self.console, text)
-
-    def _indented(self, text: Text, hanging: int = 0) -> None:
-        del hanging
-        self.console.print(Padding(text, (0, 0, 0, INDENT)))
 
 
 class _Bar:

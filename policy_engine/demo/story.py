@@ -94,6 +94,7 @@ def _end(story: Story, stage: Stage, out: Path, package: Path | None, *, keep: b
                 ["trust root", f"{out / 'trust.json'}  (an auditor gets this by another way)"],
                 ["logs", str(out / "logs")],
             ],
+            words=2,
         )
     if not keep:
         shutil.rmtree(stage.state, ignore_errors=True)
@@ -107,6 +108,7 @@ def _end(story: Story, stage: Stage, out: Path, package: Path | None, *, keep: b
             ["sluicegate check deploy/examples/estate", "check declared state"],
             [f"sluicegate evidence verify {out.name}/acme.zip --trust {out.name}/trust.json", "verify again"],
         ],
+        words=2,
     )
     story.say("")
     if story.failed:
