@@ -108,8 +108,9 @@ class _Protocol(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def shutdown(self) -> None:
+        busy = getattr(self.cycle, "response_complete", True) is False  # no cycle before the first request
         super().shutdown()
-        if self.cycle is None or self.cycle.response_complete:
+        if not busy:
             # An idle peer that does not read never answers close_notify: nothing is lost by not waiting.
             self.loop.call_later(_CLOSE_S, self.transport.abort)
 
