@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import time
 
 import pytest
 from agent_rig import CANARY, SCI, USER, MemoryLink, pairs, sa
@@ -111,3 +112,14 @@ def test_an_unknown_fault_is_refused() -> None:
     link = MemoryLink(allow_faults=True)
     message = b'{"cmd":"fault","name":"melt"}'
     assert "EINVAL" == json.loads(answer(link.ends["a"], message, 0))["error"]["code"]
+
+
+def test_a_stall_delays_each_answer_and_a_freeze_stops_everything_once() -> None:
+    link = MemoryLink(allow_faults=True)
+    started = time.monotonic()
+    fault(link, "a", "freeze", ms=60)
+    assert time.monotonic() - started >= 0.06
+    assert ["allowed", "stall"] == fault(link, "a", "stall", ms=40)
+    started = time.monotonic()
+    answer(link.ends["a"], b'{"cmd":"counters"}', link.now)
+    assert time.monotonic() - started >= 0.04
