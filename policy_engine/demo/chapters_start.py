@@ -41,8 +41,10 @@ def start(story: Story, stage: Stage) -> None:
     status = stage.api("/v1/status").body
     pids = status["processes"]
     story.check(
-        parents().get(pids["openbao"]) == stage.pid and status["key_store"] == "active",
-        "OpenBao is active as a child process: raft storage, TLS, audit log; its root token is revoked",
+        parents().get(pids["openbao"]) == stage.pid
+        and status["key_store"] == "active"
+        and _bao_set_up(stage),
+        "OpenBao is active as a child process: raft storage, TLS, audit log; its root token is gone",
         detail=str(status["key_store"]),
     )
     story.check(
@@ -71,6 +73,14 @@ def start(story: Story, stage: Stage) -> None:
         "the wire is a relay process that knows no keys: it has seen 0 clear frames since the start",
         detail=f"{clear} clear frames",
     )
+
+
+def _bao_set_up(stage: Stage) -> bool:
+    """Raft data and an audit log are there, and what is kept for unsealing holds no root token."""
+    folder = stage.state / "openbao"
+    kept = json.loads((folder / "unseal.json").read_text("utf-8"))
+    audit = folder / "log" / "audit.log"
+    return (folder / "data" / "raft").is_dir() and audit.stat().st_size > 0 and not kept.get("root_token")
 
 
 def _resources(stage: Stage) -> str:

@@ -58,8 +58,8 @@ def _import(story: Story, stage: Stage) -> None:
     for one in told["imported"]:
         story.check(
             one["rows"] > 0,
-            f"{one['source']}: {one['lines']} lines, {one['rows']} rows, {one['quarantined']} set aside "
-            "as unreadable; committed by the root over the rows",
+            f"{one['source']}: {one['lines']} lines, {one['rows']} rows, {one['duplicates']} duplicate, "
+            f"{one['quarantined']} unreadable and set aside; committed by the root over the rows",
         )
     for scope, counts in sorted(told["attribution"].items()):
         if scope == TENANT:

@@ -43,7 +43,12 @@ class Beginning:
         self.bao = OpenBaoChild(
             state.folder("openbao"), ServerTls(pair.cert, pair.key, self._authority.ca_file)
         )
-        self.processes = Processes(state.folder("run"), state.folder("logs"), state.sockets())
+        self.processes = Processes(
+            state.folder("run"),
+            state.folder("logs"),
+            state.sockets(),
+            {"agent": settings.agent_restart_seconds},
+        )
         self._failed: list[BaseException] = []
         self._ports: dict[str, int] = {}
         self.database: Any = None
@@ -157,7 +162,11 @@ class Beginning:
         names = sorted(links)
         wanted = [
             Wanted("relay", "relay", self.wiring.relay(names)),
-            Wanted("traffic", "traffic", self.wiring.traffic(names, sending=self.settings.traffic)),
+            Wanted(
+                "traffic",
+                "traffic",
+                self.wiring.traffic(names, sending=self.settings.traffic, fps=self.settings.traffic_fps),
+            ),
         ]
         for spec in links.values():
             for side in ("a", "b"):

@@ -31,10 +31,7 @@ class Job:
 
     def __init__(self, state: Path) -> None:
         self._state = state
-        endpoints = state / "run" / "endpoints.json"
-        if not endpoints.exists():
-            raise StartError(f"nothing runs on {state}", fix="start it with `sluicegate up`")
-        self._endpoints: Mapping[str, Any] = json.loads(endpoints.read_text("utf-8"))
+        _endpoints(state)
         self._database = Database(state / "sluicegate.db")
         self._database.start()
 
@@ -72,6 +69,7 @@ class Job:
                     "lines": one.counts.lines,
                     "rows": one.counts.rows,
                     "quarantined": one.counts.quarantined,
+                    "duplicates": one.counts.duplicates,
                     "segments": len(one.segments),
                 }
                 for one in imported
@@ -120,14 +118,33 @@ class Job:
         return int(self._database.read_sync(read) or 0)
 
     def signer(self) -> Any:
-        """The ledger's key: it stays in OpenBao, this signs over a session of its own."""
-        from keymgmt.bao import Address, AppRole, BaoSession
-        from keymgmt.custody_openbao import OpenBaoSigner
+        """The ledger's key over a session of this process's own."""
+        return ledger_signer(self._state)
 
-        roles = json.loads((self._state / "openbao" / "roles.json").read_text("utf-8"))["roles"]
-        role = AppRole(roles["ledger"]["role_id"], roles["ledger"]["secret_id"])
-        address = Address(self._endpoints["openbao"], Path(self._endpoints["ca"]))
-        return OpenBaoSigner(BaoSession(address, role), "ledger")
+
+def ledger_signer(state: Path) -> Any:
+    """The signer of a running embedded system: the key stays in OpenBao.
+
+    Entry point of the group ``sluicegate.evidence_signer``: `sluicegate evidence export` finds it there.
+
+    Raises:
+        StartError: Nothing runs on this state folder.
+    """
+    from keymgmt.bao import Address, AppRole, BaoSession
+    from keymgmt.custody_openbao import OpenBaoSigner
+
+    endpoints = _endpoints(state)
+    roles = json.loads((state / "openbao" / "roles.json").read_text("utf-8"))["roles"]
+    role = AppRole(roles["ledger"]["role_id"], roles["ledger"]["secret_id"])
+    return OpenBaoSigner(BaoSession(Address(endpoints["openbao"], Path(endpoints["ca"])), role), "ledger")
+
+
+def _endpoints(state: Path) -> Mapping[str, Any]:
+    file = state / "run" / "endpoints.json"
+    if not file.exists():
+        raise StartError(f"nothing runs on {state}", fix="start it with `sluicegate up`")
+    found: Mapping[str, Any] = json.loads(file.read_text("utf-8"))
+    return found
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -24,8 +24,6 @@ from keymgmt.processes import Spawned, end, survivor
 
 log = get_logger("policy_engine.embedded.processes")
 ORDER: Final[tuple[Role, ...]] = ("relay", "dataplane", "agent", "traffic")
-# A dead agent comes back after a pause: its path has closed by then (arm), so its death is never hidden.
-RESTART_SECONDS: Final[Mapping[str, float]] = {"agent": 5.0}
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +43,11 @@ class Wanted:
 class Processes:
     """Keeps the wanted processes running. Call `keep` from one thread only."""
 
-    def __init__(self, run_folder: Path, logs: Path, sockets: Path) -> None:
+    def __init__(
+        self, run_folder: Path, logs: Path, sockets: Path, pauses: Mapping[str, float] | None = None
+    ) -> None:
+        """Take folders for records, logs and sockets, and pauses before a restart (role -> seconds)."""
+        self._pauses = dict(pauses or {})
         self._run = run_folder
         self._logs = logs
         self._sockets = sockets
@@ -96,7 +98,7 @@ class Processes:
         now = time.monotonic()
         for one in dead:
             self._died.setdefault(one.key, now)
-        due = [one for one in dead if now - self._died[one.key] >= RESTART_SECONDS.get(one.role, 0.0)]
+        due = [one for one in dead if now - self._died[one.key] >= self._pauses.get(one.role, 0.0)]
         for one in due:
             del self._died[one.key]
             log.warning("process_restarted", role=one.role, process=one.name)

@@ -21,7 +21,6 @@ from keymgmt.model import LinkSpec
 
 HOST: Final = "127.0.0.1"
 PORTS_PER_LINK: Final = 8
-RATE_FPS: Final = 250
 FRAME_OCTETS: Final = 512
 Json = Mapping[str, Any]
 
@@ -62,12 +61,12 @@ class Wiring:
             ],
         }
 
-    def traffic(self, links: Iterable[str], *, sending: bool) -> dict[str, Any]:
+    def traffic(self, links: Iterable[str], *, sending: bool, fps: int) -> dict[str, Any]:
         """Configuration of the generator and sink: the user side of both ends of every link."""
         return {
             "control": str(self.sockets / "traffic.sock"),
             "canary": self.canary,
-            "rate_fps": RATE_FPS,
+            "rate_fps": fps,
             "size": FRAME_OCTETS,
             "sending": sending,
             "links": [
