@@ -1,0 +1,212 @@
+"""`sluicegate links` and `sluicegate rotate`: thin clients of the control plane's API.
+
+They read the API's address and a token from files that `sluicegate up` (or an operator) wrote; the token is
+never an argument. Exit codes: 0 done, 1 the answer is no, 2 usage, 3 could not tell.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import quote
+
+import typer
+
+app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False)
+
+_STATE: Final = "SLUICEGATE_STATE"
+_TIMEOUT_S: Final = 15.0
+_NO, _UNKNOWN = 1, 3
+
+STATE = typer.Option(None, "--state", help=f"State folder (default ${_STATE} or ./sluicegate-state).")
+API = typer.Option(
+    None, "--api", help="Address of the API, https://host:port (default: from the state folder)."
+)
+TOKEN = typer.Option(None, "--token-file", help="File with a bearer token (default: from the state folder).")
+CA = typer.Option(None, "--ca", help="CA file of the API's certificate (default: from the state folder).")
+OUTPUT = typer.Option("text", "--output", "-o", help="text or json.")
+
+
+class Fail(Exception):  # noqa: N818 - an answer for people, not a fault
+    """Ends a command: one line, what to do, and the exit code."""
+
+    def __init__(self, code: int, message: str, fix: str = "") -> None:
+        super().__init__(message)
+        self.code, self.fix = code, fix
+
+
+@app.command()
+def links(  # noqa: PLR0917 - typer reads options from the signature
+    link: str | None = typer.Argument(None, help="One link; all when left out."),
+    why: bool = typer.Option(False, "--why", help="Name the first check that stands in the way."),
+    state: Path | None = STATE,
+    api: str | None = API,
+    token_file: Path | None = TOKEN,
+    ca: Path | None = CA,
+    output: str = OUTPUT,
+) -> None:
+    """List links with their keys and posture; `--why` explains what a link waits for."""
+    with _report():
+        client = Client.open(state, api, token_file, ca)
+        found = [client.get(f"/v1/links/{quote(link, safe='')}")] if link else client.items("/v1/links")
+        if output == "json":
+            typer.echo(json.dumps(found, indent=2, sort_keys=True))
+        elif why or link:
+            typer.echo("\n".join(explain(entry) for entry in found))
+        else:
+            typer.echo(table(found))
+
+
+@app.command()
+def rotate(  # noqa: PLR0917
+    link: str = typer.Argument(..., help="The link to rotate."),
+    state: Path | None = STATE,
+    api: str | None = API,
+    token_file: Path | None = TOKEN,
+    ca: Path | None = CA,
+    output: str = OUTPUT,
+) -> None:
+    """Rotate the key of a link now; returns at once, `sluicegate links LINK` shows the progress."""
+    with _report():
+        answer = Client.open(state, api, token_file, ca).post(f"/v1/links/{quote(link, safe='')}/rotate")
+        if output == "json":
+            typer.echo(json.dumps(answer, sort_keys=True))
+            return
+        typer.echo(f"rotation {answer.get('rotation', '?')} of {link} is asked for")
+        typer.echo(f"  next: sluicegate links {link}")
+
+
+class Client:
+    """HTTPS with a verified certificate and a token from a file."""
+
+    def __init__(self, base: str, token: str, ca: Path) -> None:
+        self._base, self._token, self._ca = base.rstrip("/"), token, ca
+
+    @classmethod
+    def open(cls, state: Path | None, api: str | None, token_file: Path | None, ca: Path | None) -> Client:
+        """Address, token and CA from options, else from what `sluicegate up` noted in its state folder."""
+        folder = state or Path(os.environ.get(_STATE, "sluicegate-state"))
+        noted = {} if api and token_file and ca else cls._noted(folder)
+        token_file, ca = token_file or Path(noted["token_file"]), ca or Path(noted["ca"])
+        for path, what in ((token_file, "token"), (ca, "CA")):
+            if not path.is_file():
+                raise Fail(2, f"no {what} file at {path}", "name the file, or start `sluicegate up`")
+        return cls(api or str(noted["api"]), token_file.read_text(encoding="utf-8").strip(), ca)
+
+    @staticmethod
+    def _noted(folder: Path) -> dict[str, str]:
+        try:
+            doc = json.loads((folder / "run" / "endpoints.json").read_text(encoding="utf-8"))
+            return {name: str(doc[name]) for name in ("api", "ca", "token_file")}
+        except (OSError, ValueError, KeyError, TypeError):
+            why = f"no running control plane is noted in {folder}"
+            fix = "start `sluicegate up` with this state folder, or give --api, --token-file and --ca"
+            raise Fail(_UNKNOWN, why, fix) from None
+
+    def get(self, path: str) -> dict[str, Any]:
+        """One document."""
+        return dict(self._call("GET", path))
+
+    def post(self, path: str) -> dict[str, Any]:
+        """Ask for something; one document back."""
+        return dict(self._call("POST", path))
+
+    def items(self, path: str) -> list[dict[str, Any]]:
+        """A list, bare or under the name of its resource."""
+        found: Any = self._call("GET", path)
+        if isinstance(found, Mapping):
+            found = next((value for value in found.values() if isinstance(value, list)), [])
+        return [dict(entry) for entry in found if isinstance(entry, Mapping)]
+
+    def _call(self, method: str, path: str) -> Any:
+        import ssl
+
+        import httpx2
+
+        try:
+            context = ssl.create_default_context(cafile=str(self._ca))
+            with httpx2.Client(verify=context, timeout=_TIMEOUT_S, trust_env=False) as client:
+                headers = {"Authorization": f"Bearer {self._token}"}
+                response = client.request(method, self._base + path, headers=headers)
+        except (httpx2.HTTPError, OSError) as error:
+            raise Fail(_UNKNOWN, f"the API at {self._base} did not answer ({type(error).__name__})") from None
+        return _document(response)
+
+
+def _document(response: Any) -> Any:
+    """The answer's document; an error status becomes its own words, cut and without anything we sent."""
+    try:
+        doc = response.json()
+    except ValueError:
+        doc = {}
+    if response.status_code < 400:
+        return doc
+    detail = doc.get("detail", doc) if isinstance(doc, dict) else {}
+    words = detail.get("error") or detail.get("message") if isinstance(detail, dict) else detail
+    fix = detail.get("fix", "") if isinstance(detail, dict) else ""
+    code = _UNKNOWN if response.status_code >= 500 else _NO
+    raise Fail(code, f"{response.status_code}: {str(words or 'refused')[:256]}", str(fix)[:256])
+
+
+@contextlib.contextmanager
+def _report() -> Iterator[None]:
+    """Turn `Fail` into one line and an exit code: no traceback reaches a user."""
+    try:
+        yield
+    except Fail as error:
+        typer.echo(f"error: {error}", err=True)
+        if error.fix:
+            typer.echo(f"  fix: {error.fix}", err=True)
+        raise typer.Exit(error.code) from None
+
+
+# --- text ---------------------------------------------------------------------------------------------------
+
+
+def table(entries: Sequence[Mapping[str, Any]]) -> str:
+    """One line a link."""
+    rows: list[tuple[str, ...]] = [("LINK", "GATE", "POSTURE", "KEY", "ROTATION", "WHY")]
+    rows += [_row(entry) for entry in entries]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in rows]
+    return "\n".join(line.rstrip() for line in lines)
+
+
+def _row(entry: Mapping[str, Any]) -> tuple[str, ...]:
+    rotation, live, why = entry.get("rotation") or {}, entry.get("live") or {}, entry.get("why") or {}
+    posture = entry.get("posture") or {}
+    keys = (live.get("key_ids") or {}).get("a") or {}
+    return (
+        _name(entry),
+        str(posture.get("state", "-")),
+        str(posture.get("posture", "-")),
+        str(keys.get("tx", "-"))[:12],
+        str(rotation.get("step", "-")),
+        str(why.get("check", "-")),
+    )
+
+
+def explain(entry: Mapping[str, Any]) -> str:
+    """Everything known of one link: first failing check, the operator's next command, the last rotation."""
+    why, posture = entry.get("why") or {}, entry.get("posture") or {}
+    lines = [f"{_name(entry)}: {why.get('check', 'ok')}"]
+    if why.get("detail"):
+        lines.append(f"  because: {why['detail']}")
+    lines += [f"  waits for: {text}" for text in entry.get("waiting") or ()]
+    if entry.get("last_end"):
+        last_why = f" ({entry['last_why']})" if entry.get("last_why") else ""
+        lines.append(f"  last rotation: {entry['last_end']}{last_why}")
+    if posture:
+        lines.append(f"  gate: {posture.get('state')}, posture {posture.get('posture')}")
+        lines += [f"  posture: {posture['message']}"] if posture.get("message") else []
+    if why.get("next"):
+        lines.append(f"  next: {why['next']}")
+    return "\n".join(lines)
+
+
+def _name(entry: Mapping[str, Any]) -> str:
+    return str(entry.get("link") or entry.get("name") or "?")
