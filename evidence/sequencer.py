@@ -1,12 +1,8 @@
-"""The sequencer: the only one that appends. Spools and outbox in, trees and ticks out, exactly once.
+"""The sequencer: the only one that appends. Spools and outbox in, trees out, exactly once.
 
 Records and the high water of their spool change in one transaction, and (spool, sequence) is unique: a crash
-at any point repeats nothing and loses nothing. Frames are copied, never encoded again. A tick commits the
-heads of all scopes in a map and appends its root to the tick log; then its checkpoint is signed, kept and
-published. No tick begins while the one before it is unsigned.
-
-A published checkpoint that is ahead of this database, or differs from it, stops appending (ledger.md
-section 3): the database was restored, or two of them run under one origin.
+at any point repeats nothing and loses nothing. Frames are copied, never encoded again. Ticks (`ticks.py`) go
+through the sequencer as well, so that nothing is appended between a drain and the heads that it leads to.
 """
 
 from __future__ import annotations
@@ -16,53 +12,28 @@ import contextlib
 import threading
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import text
 from sqlalchemy.engine import Connection
 
-from evidence.append import append_frames, append_tick, high_water
-from evidence.checkpoint import (
-    Checkpoint,
-    Signer,
-    parse_checkpoint,
-    parse_note,
-    sign_checkpoint,
-    verifier_of,
-)
+from evidence.append import append_frames, high_water
+from evidence.checkpoint import Signer
 from evidence.database import Database
-from evidence.errors import EvidenceError, LedgerBehind, LedgerForked, SignerChanged
+from evidence.errors import EvidenceError
 from evidence.limits import LIMITS
 from evidence.logs import get_logger
 from evidence.outbox import PREFIX
-from evidence.scopemap import ScopeMap
 from evidence.spool import Spool
 from evidence.store import driver_sql
-from evidence.view import LedgerView, Tick
+from evidence.ticks import Mirror, TickLog
+from evidence.view import Tick
 
 if TYPE_CHECKING:
     from evidence.ledger import Ledger
 
+__all__ = ["Mirror", "Sequencer"]
+
 _log = get_logger(__name__)
-
-
-class Mirror(Protocol):
-    """Where checkpoints are published outside this database (OpenBao KV in production)."""
-
-    def read(self) -> bytes | None:
-        """Return the last published note; None when there never was one.
-
-        Raises:
-            MirrorUnavailable: Could not tell.
-        """
-
-    def publish(self, note: bytes) -> None:
-        """Keep a note as the last published one.
-
-        Raises:
-            MirrorUnavailable: It may not have been kept.
-        """
 
 
 class Sequencer:
@@ -90,16 +61,13 @@ class Sequencer:
         clock: Callable[[], int] = time.time_ns,
     ) -> None:
         self._db = db
-        self._ledger = ledger
         self.spools = list(spools)
-        self._mirror = mirror
+        self._ticks = TickLog(db, ledger, mirror)
         self._signer = signer
         self._tick_seconds = tick_seconds
         self._clock = clock
         self._lock = threading.Lock()
-        self._map: ScopeMap | None = None
         self._mirror_checked = False
-        self._published: bytes | None = None  # the note that the mirror is known to hold
         self.failure: EvidenceError | None = None  # why nothing is appended; None when healthy
         self._high = db.read_sync(
             lambda conn: {spool.spool_id: high_water(conn, spool.spool_id) for spool in self.spools}
@@ -120,7 +88,9 @@ class Sequencer:
             StoreUnavailable: Nothing was appended.
         """
         with self._lock:
-            self._check_mirror_once()
+            if not self._mirror_checked:
+                self._ticks.compare_mirror()
+                self._mirror_checked = True
             batches = [
                 (spool.spool_id, frames)
                 for spool in self.spools
@@ -166,14 +136,11 @@ class Sequencer:
         if signer is None:
             raise RuntimeError("a tick needs a signer")
         now_ns = self._clock() if now_ns is None else now_ns
-        self._check_signer(signer, now_ns)  # 1
+        self._ticks.check_signer(signer, now_ns)  # 1
         self.drain_sync()  # 2
         with self._lock:
-            self._complete_last(signer)  # 3
-            tick = self._commit_heads(now_ns)  # 4
-            if tick is not None:
-                tick = self._sign(tick, signer)
-            return tick
+            self._ticks.complete(signer)  # 3
+            return self._ticks.commit(now_ns, signer)  # 4
 
     async def run(self, stop: asyncio.Event | None = None) -> None:
         """Append and tick until told to stop; then append what is there and tick once more."""
@@ -209,75 +176,6 @@ class Sequencer:
         self.failure = None
         return moved
 
-    # -- ticks --------------------------------------------------------------------------------------------
-
-    def _check_signer(self, signer: Signer, now_ns: int) -> None:
-        announced = self._ledger.signing_key()
-        if announced is None:
-            self._ledger.announce_key(None, signer, now_ns)
-        elif verifier_of(signer) != announced:
-            raise SignerChanged(
-                "this signing key is not the one that the ledger announced",
-                fix="announce the change, signed by the old and the new key (Ledger.announce_key)",
-            )
-
-    def _commit_heads(self, now_ns: int) -> Tick | None:
-        if self._map is None:
-            self._map = self._ledger.read(_map_of_last_tick)
-        scope_map, self._map = self._map, None  # lost when the transaction fails: rebuilt from the database
-        tick = self._db.write_sync(lambda conn: append_tick(conn, scope_map, now_ns))
-        self._map = scope_map
-        return tick
-
-    def _complete_last(self, signer: Signer) -> None:
-        """Sign or publish the last tick where a crash, a sealed KMS or an absent mirror left it."""
-        last = self._ledger.read(lambda view: view.ticks(view.tick_count() - 1))
-        if last and last[0].note is None:
-            self._sign(last[0], signer)
-        elif last and self._mirror is not None and last[0].note != self._published:
-            self._compare_mirror()
-            self._publish(last[0].note)
-
-    def _sign(self, tick: Tick, signer: Signer) -> Tick:
-        self._compare_mirror()
-        note = sign_checkpoint(Checkpoint(self._ledger.origin(), tick.tick + 1, tick.root), signer)
-        self._db.write_sync(lambda conn: _keep_note(conn, tick.tick, note))
-        self._publish(note)
-        return replace(tick, note=note)
-
-    def _publish(self, note: bytes | None) -> None:
-        if self._mirror is not None and note is not None and note != self._published:
-            self._mirror.publish(note)
-            self._published = note
-
-    # -- mirror -------------------------------------------------------------------------------------------
-
-    def _check_mirror_once(self) -> None:
-        if not self._mirror_checked:
-            self._compare_mirror()
-            self._mirror_checked = True
-
-    def _compare_mirror(self) -> None:
-        """Refuse when the published checkpoint is not a prefix of this database.
-
-        Its signature is not asked: a forged one could only stop us, and whoever writes there can do that.
-        """
-        note = self._published = None if self._mirror is None else self._mirror.read()
-        if note is None:
-            return
-        published = parse_checkpoint(parse_note(note)[0])
-        origin, size = self._ledger.read(lambda view: (view.origin(), view.tick_count()))
-        if published.origin != origin:
-            raise LedgerForked("the published checkpoint is of another log", fix=_FIX_RESTORE)
-        if published.size > size:
-            raise LedgerBehind(
-                f"tick {published.size - 1} was published, this database ends at {size - 1}", fix=_FIX_RESTORE
-            )
-        if self._ledger.read(lambda view: view.tick_root(published.size)) != published.root:
-            raise LedgerForked(
-                f"the published checkpoint of size {published.size} has another root", fix=_FIX_RESTORE
-            )
-
 
 def _append(
     conn: Connection, batches: list[tuple[str, list[tuple[int, bytes]]]], waiting: list[Any]
@@ -299,17 +197,3 @@ def _append(
 def _outbox(conn: Connection) -> list[Any]:
     statement = driver_sql(conn, "SELECT id, source, source_seq, frame FROM outbox_entry ORDER BY id LIMIT ?")
     return list(conn.exec_driver_sql(statement, (LIMITS.sequencer_batch,)))
-
-
-def _map_of_last_tick(view: LedgerView) -> ScopeMap:
-    scope_map = ScopeMap()
-    scope_map.update(view.heads_at(view.tick_count() - 1))
-    return scope_map
-
-
-def _keep_note(conn: Connection, tick: int, note: bytes) -> None:
-    conn.execute(_KEEP_NOTE, {"note": note, "tick": tick})
-
-
-_FIX_RESTORE = "the database is older than what was published, or another one runs: see `sluicegate restore`"
-_KEEP_NOTE = text("UPDATE ledger_tick SET note = :note WHERE tick = :tick")

@@ -10,23 +10,23 @@ never trusted further. Frames stay until the sequencer releases them.
 from __future__ import annotations
 
 import asyncio
-import contextlib
+import errno
 import fcntl
 import os
 import threading
-from collections.abc import Callable
 from concurrent.futures import Future
 from itertools import pairwise
 from pathlib import Path
 
 from evidence import spoolfile
-from evidence.errors import SpoolCorrupt, SpoolUnwritable
+from evidence.errors import RecordRefused, SpoolCorrupt, SpoolUnwritable
 from evidence.limits import LIMITS, Limits
+from evidence.waiters import Waiting, answer
 
 _FIX = "free disk space or repair the file system; the spool goes on by itself at the next append"
 
 
-_Waiter = tuple[bytes, "asyncio.Future[None] | Future[None]"]
+_Waiter = tuple[bytes, Waiting]
 
 
 class Spool:
@@ -53,14 +53,12 @@ class Spool:
         self._next = 0  # next number to give out
         self._durable = 0  # frames below this number are durable
         self._octets = 0  # octets in all segments
-        self._file: int | None = None
-        self._file_size = 0
         self._lock_file: int | None = None
         self._thread: threading.Thread | None = None
         self._stopping = False
         self._reader = spoolfile.Reader(self.folder)
+        self._writer = spoolfile.Writer(self.folder, limits.spool_segment_bytes)
         self.failure: str | None = None  # why the last append failed; None when healthy
-        self.on_durable: Callable[[], None] | None = None  # called by the worker after each group commit
 
     # -- life ---------------------------------------------------------------------------------------------
 
@@ -102,7 +100,7 @@ class Spool:
             self._wake.notify()
         self._thread.join()
         self._thread = None
-        self._close_file()
+        self._writer.close()
         self._unlock()
 
     def ensure_next(self, seq: int) -> None:
@@ -119,7 +117,7 @@ class Spool:
             # All that is here is in the ledger already (its high water is above): begin anew there.
             for first in spoolfile.segments(self.folder):
                 spoolfile.path_of(self.folder, first).unlink()
-            self._close_file()
+            self._writer.close()
             self._next = self._durable = seq
             self._octets = 0
 
@@ -165,7 +163,9 @@ class Spool:
         self._submit(seq, frame, future)
         future.result()
 
-    def _submit(self, seq: int, frame: bytes, future: asyncio.Future[None] | Future[None]) -> None:
+    def _submit(self, seq: int, frame: bytes, future: Waiting) -> None:
+        if len(frame) > spoolfile.BODY_OCTETS:
+            raise RecordRefused(f"a frame is limited to {spoolfile.BODY_OCTETS} octets")
         with self._wake:
             if self._thread is None or self._stopping:
                 raise SpoolUnwritable("the spool is not running", fix="start the control plane")
@@ -220,60 +220,28 @@ class Spool:
                 self._commit([frame for frame, _ in batch])
             except OSError as error:
                 self._fail(batch, error)
+            except Exception:  # whatever it was, the worker must live on and nobody may be left waiting
+                self._fail(batch, OSError(errno.EIO, "not written"))
             else:
                 self.failure = None
-                _answer([future for _, future in batch], None)
-                if self.on_durable is not None:
-                    self.on_durable()
+                answer([future for _, future in batch], None)
 
     def _commit(self, bodies: list[bytes]) -> None:
-        """Write frames and make them durable with one fdatasync."""
-        if self._file is None or self._file_size >= self._limits.spool_segment_bytes:
-            self._open_segment()
-        assert self._file is not None
-        first = self._durable
-        data = b"".join([spoolfile.pack(first + i, first, body) for i, body in enumerate(bodies)])
-        view = memoryview(data)
-        while view:
-            view = view[os.write(self._file, view) :]
-        os.fdatasync(self._file)
-        self._file_size += len(data)
+        """Make frames durable, then known as such."""
+        octets = self._writer.write(self._durable, bodies)
         with self._wake:
-            self._octets += len(data)
-            self._durable = first + len(bodies)
-
-    def _open_segment(self) -> None:
-        """Begin a segment at the first number that is not durable."""
-        self._close_file()
-        first = self._durable
-        path = spoolfile.path_of(self.folder, first)
-        # A segment of this number holds nothing durable: its only write failed.
-        self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC, 0o600)
-        self._file_size = 0
-        spoolfile.sync_folder(self.folder)
+            self._octets += octets
+            self._durable += len(bodies)
 
     def _fail(self, batch: list[_Waiter], error: OSError) -> None:
         """Fail the batch and all that was numbered after it; give the numbers back."""
         self.failure = os.strerror(error.errno or 0)
-        self._abandon_file()
+        self._writer.abandon()
         with self._wake:
             batch = batch + self._waiting
             self._waiting = []
             self._next = self._durable
-        _answer([future for _, future in batch], self._unwritable(error))
-
-    def _abandon_file(self) -> None:
-        """Cut the segment back to what is durable, and write to it no more."""
-        if self._file is not None:
-            with contextlib.suppress(OSError):
-                os.ftruncate(self._file, self._file_size)
-        self._close_file()
-
-    def _close_file(self) -> None:
-        if self._file is not None:
-            with contextlib.suppress(OSError):
-                os.close(self._file)
-            self._file = None
+        answer([future for _, future in batch], self._unwritable(error))
 
     def _unlock(self) -> None:
         if self._lock_file is not None:
@@ -283,29 +251,3 @@ class Spool:
     def _unwritable(self, error: OSError) -> SpoolUnwritable:
         reason = os.strerror(error.errno or 0)
         return SpoolUnwritable(f"spool {self.spool_id} is not writable: {reason}", fix=_FIX)
-
-
-def _answer(futures: list[asyncio.Future[None] | Future[None]], error: Exception | None) -> None:
-    """End futures from the worker thread: one wake-up for each event loop, however many wait there."""
-    by_loop: dict[asyncio.AbstractEventLoop, list[asyncio.Future[None]]] = {}
-    for future in futures:
-        if isinstance(future, Future):
-            _end(future, error)
-        else:
-            by_loop.setdefault(future.get_loop(), []).append(future)
-    for loop, waiting in by_loop.items():
-        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
-            loop.call_soon_threadsafe(_end_all, waiting, error)
-
-
-def _end_all(futures: list[asyncio.Future[None]], error: Exception | None) -> None:
-    for future in futures:
-        if not future.done():  # a waiter that was cancelled
-            _end(future, error)
-
-
-def _end(future: asyncio.Future[None] | Future[None], error: Exception | None) -> None:
-    if error is None:
-        future.set_result(None)
-    else:
-        future.set_exception(error)

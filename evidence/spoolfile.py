@@ -1,4 +1,4 @@
-"""Segment files of a spool: framing, reading, and cutting a torn tail. Octets only, no threads.
+"""Segment files of a spool: framing, reading, and cutting a torn tail. No threads.
 
 A frame is `SGF1`, length u32, CRC-32 u32, sequence u64, synced u64 (all big-endian), then the body; the
 checksum covers sequence, synced and body. `synced` is the number of frames that were durable when this one
@@ -9,10 +9,11 @@ that nobody was answered for.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import struct
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,6 +25,7 @@ SUFFIX = ".spool"
 _HEAD = struct.Struct(">4sIIQQ")
 _COVERED = struct.Struct(">QQ")
 HEAD_OCTETS = _HEAD.size
+BODY_OCTETS = 2 * LIMITS.record_bytes  # octets of the longest body
 _STRETCH_OCTETS = 4 * 1024 * 1024  # octets read at once
 
 
@@ -49,7 +51,7 @@ def unpack(data: bytes, offset: int) -> Frame | None:
         return None
     magic, length, checksum, seq, synced = _HEAD.unpack_from(data, offset)
     begin = offset + HEAD_OCTETS
-    if magic != MAGIC or length > LIMITS.record_bytes * 2 or begin + length > len(data):
+    if magic != MAGIC or length > BODY_OCTETS or begin + length > len(data):
         return None
     body = data[begin : begin + length]
     if zlib.crc32(body, zlib.crc32(_COVERED.pack(seq, synced))) != checksum:
@@ -104,6 +106,63 @@ def recover(folder: Path) -> tuple[int, int]:
             _cut(path, end)
         octets += end
     return following, octets
+
+
+class Writer:
+    """Writes frames and makes them durable; one thread only.
+
+    A segment whose write or fdatasync failed is cut back to what is durable and never written again: after a
+    failed fdatasync nobody knows what the page cache still holds.
+    """
+
+    def __init__(self, folder: Path, segment_octets: int) -> None:
+        self._folder = folder
+        self._segment_octets = segment_octets
+        self._file: int | None = None
+        self._size = 0  # octets of the open segment that are durable
+
+    def write(self, first: int, bodies: Sequence[bytes]) -> int:
+        """Write frames numbered from `first` with one fdatasync; return the octets written.
+
+        Raises:
+            OSError: None of them is durable; call `abandon`.
+        """
+        if self._file is None or self._size >= self._segment_octets:
+            self.close()
+            self._file = self._open(first)
+        data = b"".join([pack(first + at, first, body) for at, body in enumerate(bodies)])
+        view = memoryview(data)
+        while view:
+            view = view[os.write(self._file, view) :]
+        os.fdatasync(self._file)
+        self._size += len(data)
+        return len(data)
+
+    def abandon(self) -> None:
+        """Cut the open segment back to what is durable, and write to it no more."""
+        if self._file is not None:
+            with contextlib.suppress(OSError):
+                os.ftruncate(self._file, self._size)
+        self.close()
+
+    def close(self) -> None:
+        """Close the open segment; the next write begins a new one."""
+        if self._file is not None:
+            with contextlib.suppress(OSError):
+                os.close(self._file)
+            self._file = None
+
+    def _open(self, first: int) -> int:
+        # Where a segment of this number exists, it holds nothing durable: its only write failed.
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC
+        file = os.open(path_of(self._folder, first), flags, 0o600)
+        try:
+            sync_folder(self._folder)
+        except OSError:
+            os.close(file)
+            raise
+        self._size = 0
+        return file
 
 
 class Reader:

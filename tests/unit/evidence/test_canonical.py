@@ -14,7 +14,15 @@ import rfc8785
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evidence.canonical import canonical, decode_canonical, parse_u64, text_or_base64, u64
+from evidence.canonical import (
+    Encoded,
+    canonical,
+    canonical_object,
+    decode_canonical,
+    parse_u64,
+    text_or_base64,
+    u64,
+)
 from evidence.errors import NotCanonical
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]))
@@ -42,6 +50,19 @@ class Pair:
 @given(DOMAIN)
 def test_equals_the_reference_encoder_on_the_domain(value):
     assert rfc8785.dumps(value) == canonical(value)
+
+
+@given(st.dictionaries(KEYS, DOMAIN), st.data())
+def test_values_encoded_before_give_the_same_object(fields, data):
+    chosen = data.draw(st.sets(st.sampled_from(sorted(fields)))) if fields else set()
+    mixed = {name: Encoded(canonical(value)) if name in chosen else value for name, value in fields.items()}
+    assert canonical(fields) == canonical_object(mixed)
+
+
+def test_an_object_of_encoded_values_refuses_what_canonical_refuses():
+    for fields in ({"é": Encoded(b"1")}, {"a": 1.5, "b": Encoded(b"1")}, {"\ud800": 1}):
+        with pytest.raises(NotCanonical):
+            canonical_object(fields)
 
 
 @given(DOMAIN)

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from evidence import spoolfile
-from evidence.errors import SpoolCorrupt, SpoolUnwritable
+from evidence.errors import RecordRefused, SpoolCorrupt, SpoolUnwritable
 from evidence.limits import LIMITS
 from evidence.spool import Spool
 
@@ -108,7 +108,7 @@ async def test_a_full_disk_refuses_gives_numbers_back_and_recovers(spool: Spool,
         return real(*args, **kwargs)
 
     if call == "open":  # only a new segment opens a file
-        spool._file_size = spool._limits.spool_segment_bytes
+        spool._writer._size = spool._limits.spool_segment_bytes
     monkeypatch.setattr(os, call, failing)
     results = await asyncio.gather(*[append(spool, f"lost{n}") for n in range(20)], return_exceptions=True)
     assert all(isinstance(one, SpoolUnwritable) for one in results)
@@ -145,6 +145,21 @@ async def test_a_stopped_spool_refuses(spool: Spool):
     spool.stop()
     with pytest.raises(SpoolUnwritable):
         await spool.append(0, b"x")
+
+
+def test_a_frame_that_could_not_be_read_back_is_refused(spool: Spool):
+    with pytest.raises(RecordRefused):
+        spool.append_sync(0, bytes(spoolfile.BODY_OCTETS + 1))
+    assert 0 == put(spool, "a")
+
+
+def test_whatever_goes_wrong_in_the_worker_nobody_is_left_waiting(spool: Spool, monkeypatch):
+    monkeypatch.setattr(spoolfile, "pack", lambda *_: 1 / 0)
+    with pytest.raises(SpoolUnwritable):
+        put(spool, "lost")
+    monkeypatch.undo()
+    assert 0 == put(spool, "kept")
+    assert ["kept"] == texts(spool)
 
 
 @pytest.mark.parametrize("name", ["", "../x", "a/b", ".hidden", "a b"])
