@@ -1,0 +1,60 @@
+"""One chain of checks answers both "start?" and "why not?"."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from keymgmt.scheduler import Start, View, Wait, decide
+from test_lifetimes import link
+
+SECOND = 1_000_000_000
+NOW = 1_800_000_000 * SECOND
+LIVE = {"secy": {"a": "a1", "b": "b1"}, "born_ns": str(NOW - SECOND)}
+SEEN = {"a": NOW, "b": NOW}
+KEYED = View(live=LIVE, last_seen_ns=SEEN, secy={"a": "a1", "b": "b1"})
+
+CASES: dict[str, tuple[View, Start | str]] = {
+    "young key": (KEYED, "ok"),
+    "no key yet": (replace(KEYED, live=None), Start("first keying")),
+    "asked for": (replace(KEYED, requested_by="anna"), Start("asked for by anna")),
+    "SecY began anew": (
+        replace(KEYED, secy={"a": "a2", "b": "b1"}),
+        Start("rekey: the SecY of end a began anew"),
+    ),
+    "no sample yet says nothing": (replace(KEYED, secy={}), "ok"),
+    "old key": (replace(KEYED, live=LIVE | {"born_ns": "0"}), Start("key age: hard")),
+    "waiting after a failure": (replace(KEYED, live=None, retry_ns=NOW + 1), "retry"),
+    "asked for, although waiting after a failure": (
+        replace(KEYED, requested_by="anna", retry_ns=NOW + 1),
+        Start("asked for by anna"),
+    ),
+    "partner rotates": (replace(KEYED, requested_by="anna", open_links=frozenset({"l2"})), "partner"),
+    "another link rotates": (replace(KEYED, open_links=frozenset({"l3"})), "ok"),
+    "agent never seen": (replace(KEYED, requested_by="anna", last_seen_ns={"a": NOW}), "agent away"),
+    "agent silent": (replace(KEYED, last_seen_ns={"a": NOW, "b": NOW - 90 * SECOND}), "agent away"),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_decision(name: str) -> None:
+    view, expected = CASES[name]
+    found = decide(link(diverse_partner="l2"), view, NOW)
+    if isinstance(expected, str):
+        assert isinstance(found, Wait)
+        assert expected == found.check
+    else:
+        assert expected == found
+
+
+def test_a_missing_agent_is_named_with_the_next_command() -> None:
+    found = decide(link(), replace(KEYED, last_seen_ns={}), NOW)
+    assert isinstance(found, Wait)
+    assert "start or repair agent l1-a" == found.next
+
+
+@pytest.mark.parametrize("changes", [{"encryption": "none"}])
+def test_an_unencrypted_link_is_never_keyed(changes: dict[str, Any]) -> None:
+    assert isinstance(decide(link(**changes), KEYED, NOW), Wait)
