@@ -74,8 +74,8 @@ def _requests(document: Any, index: int, namespace: str) -> Iterator[Mapping[str
     elif isinstance(kind, str) and kind.endswith("List") and isinstance(items, list):
         for item in items:
             yield from _requests(item, index, namespace)
-    elif "operation" in document and ("object" in document or "oldObject" in document):
-        yield document  # a bare AdmissionRequest
+    elif not isinstance(kind, str) and {"object", "oldObject"} & document.keys():
+        yield document  # a bare AdmissionRequest; what it lacks its facts will say
     elif not isinstance(kind, str):
         raise ObjectUnreadable(
             f"document {index}: no kind", fix="a Kubernetes object has apiVersion and kind"
