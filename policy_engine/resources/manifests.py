@@ -75,7 +75,9 @@ def _requests(document: Any, index: int, namespace: str) -> Iterator[Mapping[str
         for item in items:
             yield from _requests(item, index, namespace)
     elif not isinstance(kind, str) and {"object", "oldObject"} & document.keys():
-        yield document  # a bare AdmissionRequest; what it lacks its facts will say
+        if "operation" not in document:
+            raise ObjectUnreadable(f"document {index}: a request without an operation", fix="say CREATE")
+        yield document  # a bare AdmissionRequest
     elif not isinstance(kind, str):
         raise ObjectUnreadable(
             f"document {index}: no kind", fix="a Kubernetes object has apiVersion and kind"

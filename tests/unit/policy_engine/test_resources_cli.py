@@ -197,6 +197,7 @@ def test_facts_takes_lists_reviews_and_requests():
         ("kind: [", "not YAML"),
         ("just text", "not an object"),
         ("a: 1\n", "no kind"),
+        ('{"kind": {"kind": "Pod"}, "object": {}}', "without an operation"),
         ("a: &a [*a]\nkind: Pod\n", "alias refers"),
         (b"\xff\xfe", "not UTF-8"),
         ("? [a]\n: 1\n", "not a name"),
