@@ -42,8 +42,12 @@ DEFAULT_STATE = Path("sluicegate-state")
 @app.command()
 def verify(
     package: Annotated[Path, typer.Argument(help="The zip.", exists=True, dir_okay=False)],
-    trust: Annotated[Path | None, typer.Option(help="Trust file, from outside the package.", exists=True, dir_okay=False)] = None,
-    key: Annotated[str | None, typer.Option(help="Fingerprint of the ledger's key, instead of a trust file.")] = None,
+    trust: Annotated[
+        Path | None, typer.Option(help="Trust file, from outside the package.", exists=True, dir_okay=False)
+    ] = None,
+    key: Annotated[
+        str | None, typer.Option(help="Fingerprint of the ledger's key, instead of a trust file.")
+    ] = None,
     scope: Annotated[list[str] | None, typer.Option(help="NAME=ID of a scope, with --key.")] = None,
     as_json: _Json = False,
 ) -> None:
@@ -75,20 +79,38 @@ def show(
         value = load(members[FIGURES])
         if extract is not None:
             _extract(members, extract)
-        text = orjson.dumps(value, option=orjson.OPT_INDENT_2).decode() if as_json else _summary(value, len(members))
+        text = (
+            orjson.dumps(value, option=orjson.OPT_INDENT_2).decode()
+            if as_json
+            else _summary(value, len(members))
+        )
     typer.echo(text)
 
 
 @app.command("import")
 def import_(
-    s3: Annotated[list[Path] | None, typer.Option(help="S3 server access log.", exists=True, dir_okay=False)] = None,
-    sacct: Annotated[list[Path] | None, typer.Option(help="Text of `sacct -P --duplicates`.", exists=True, dir_okay=False)] = None,
-    tenants: Annotated[Path | None, typer.Option(help="JSON: buckets, principals, accounts to tenants.", exists=True)] = None,
-    leases: Annotated[Path | None, typer.Option(help="CSV: address,node,from,to,shared.", exists=True)] = None,
-    uri: Annotated[str | None, typer.Option(help="Where the object was fetched from; only with one file.")] = None,
-    cluster: Annotated[str | None, typer.Option(help="Slurm cluster, when the listing has no such column.")] = None,
+    s3: Annotated[
+        list[Path] | None, typer.Option(help="S3 server access log.", exists=True, dir_okay=False)
+    ] = None,
+    sacct: Annotated[
+        list[Path] | None, typer.Option(help="Text of `sacct -P --duplicates`.", exists=True, dir_okay=False)
+    ] = None,
+    tenants: Annotated[
+        Path | None, typer.Option(help="JSON: buckets, principals, accounts to tenants.", exists=True)
+    ] = None,
+    leases: Annotated[
+        Path | None, typer.Option(help="CSV: address,node,from,to,shared.", exists=True)
+    ] = None,
+    uri: Annotated[
+        str | None, typer.Option(help="Where the object was fetched from; only with one file.")
+    ] = None,
+    cluster: Annotated[
+        str | None, typer.Option(help="Slurm cluster, when the listing has no such column.")
+    ] = None,
     delimiter: Annotated[str, typer.Option(help="As given to sacct.")] = "|",
-    zone: Annotated[str | None, typer.Option(help="IANA zone of the listing's times, when they have none.")] = None,
+    zone: Annotated[
+        str | None, typer.Option(help="IANA zone of the listing's times, when they have none.")
+    ] = None,
     state: _State = DEFAULT_STATE,
 ) -> None:
     """Import logs into the ledger by segment, and lay accesses to jobs."""
@@ -210,7 +232,9 @@ def _database(state: Path) -> Iterator[tuple[Database, int]]:
 
     path = state / "sluicegate.db"
     if not path.is_file():
-        raise StoreUnavailable(f"there is no ledger in {state.name}", fix="give --state, or run `sluicegate up` first")
+        raise StoreUnavailable(
+            f"there is no ledger in {state.name}", fix="give --state, or run `sluicegate up` first"
+        )
     db = Database(path)
     db.start()
     try:
@@ -330,7 +354,9 @@ def _plain(failure: str) -> Iterator[None]:
             typer.echo(f"  {_safe(why.fix)}", err=True)
         raise typer.Exit(NO) from None
     except ModuleNotFoundError as why:
-        typer.echo(f"{failure.upper()}: this needs {why.name}; install 'sluicegate[verify]' (or [server])", err=True)
+        typer.echo(
+            f"{failure.upper()}: this needs {why.name}; install 'sluicegate[verify]' (or [server])", err=True
+        )
         raise typer.Exit(USAGE) from None
     except Exception as why:
         # Its text may quote content; the class is enough to report it.

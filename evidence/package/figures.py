@@ -110,12 +110,16 @@ def findings(bench: Workbench, predicate: Predicate) -> list[str]:
     for uri, n in bench.rows(
         "SELECT uri, max(quarantined) FROM sources WHERE quarantined > 0 GROUP BY uri ORDER BY uri"
     ):
-        out.append(f"{plural(n, 'line')} of {uri} not understood and in quarantine; no statement covers them.")
+        out.append(
+            f"{plural(n, 'line')} of {uri} not understood and in quarantine; no statement covers them."
+        )
     for method, accesses, _, other in bench.rows("SELECT * FROM methods"):
         if accesses and method in ("interval-ambiguous", "unmatched", "unattributable", "not-attributed"):
             out.append(f"{plural(accesses, 'access', 'accesses')}: {method}.")
         if other:
-            out.append(f"{plural(other, 'access', 'accesses')} by a job id that was not on the node of the address.")
+            out.append(
+                f"{plural(other, 'access', 'accesses')} by a job id that was not on the node of the address."
+            )
     (late,) = bench.rows("SELECT count(*) FROM records WHERE in_window = 0")[0]
     if late:
         out.append(

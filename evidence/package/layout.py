@@ -74,7 +74,9 @@ def _first_page(f: dict[str, Any]) -> list[Block]:
         ["Accesses: matched / all", f"{_n(a['matched'])} / {_n(a['total'])}"],
     ]
     if f["estate"]:
-        totals.insert(3, ["Rotations ended", ", ".join(f"{_n(n)} {e}" for e, n in f["rotations"]["by_end"]) or "0"])
+        totals.insert(
+            3, ["Rotations ended", ", ".join(f"{_n(n)} {e}" for e, n in f["rotations"]["by_end"]) or "0"]
+        )
     found: list[Block] = [Text(t, "finding") for t in f["findings"]] or [Text("None.")]
     return [
         Grid("About this package", ("Field", "Value"), facts, (26, 74)),
@@ -176,7 +178,13 @@ def _attribution(f: dict[str, Any]) -> list[Block]:
     if a["by_job"]:
         head = ("Job run (cluster/id/submit/restart)", "Method", "Accesses", "Octets sent")
         out.append(
-            Grid("Accesses by job (first ones)", head, [[j, m, _n(n), _n(int(o))] for j, m, n, o in a["by_job"]], (46, 22, 14, 18), frozenset({2, 3}))
+            Grid(
+                "Accesses by job (first ones)",
+                head,
+                [[j, m, _n(n), _n(int(o))] for j, m, n, o in a["by_job"]],
+                (46, 22, 14, 18),
+                frozenset({2, 3}),
+            )
         )
     return out
 

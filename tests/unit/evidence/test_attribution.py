@@ -46,7 +46,13 @@ def test_overlapping_jobs_on_one_node_are_ambiguous_and_their_edges_unique() -> 
         jobs=[("A", "c/n1", 10, 20), ("B", "c/n1", 15, 30)],
     )
     methods = [(g["method"], g["job_key"]) for g in got.values()]
-    assert [("interval-unique", "A"), ("interval-ambiguous", None), ("interval-unique", "B"), ("interval-unique", "B"), ("unmatched", None)] == methods
+    assert [
+        ("interval-unique", "A"),
+        ("interval-ambiguous", None),
+        ("interval-unique", "B"),
+        ("interval-unique", "B"),
+        ("unmatched", None),
+    ] == methods
 
 
 def test_no_match_is_lost_where_an_asof_join_would_lose_it() -> None:
@@ -66,7 +72,9 @@ def test_a_direct_id_wins_over_the_interval_and_says_whether_the_node_agrees() -
         jobs=[("seven", "c/n1", 10, 20), ("eight", "c/n1", 10, 20), ("eight", "c/n2", 10, 20)],
         names=[("seven", "c.7", 10, 20)],
     )
-    assert [("direct", "seven", 1), ("direct", "seven", 0)] == [(g["method"], g["job_key"], g["agrees"]) for g in got.values()]
+    assert [("direct", "seven", 1), ("direct", "seven", 0)] == [
+        (g["method"], g["job_key"], g["agrees"]) for g in got.values()
+    ]
 
 
 def test_a_direct_id_without_a_run_is_never_laid_to_another_job() -> None:
@@ -76,7 +84,9 @@ def test_a_direct_id_without_a_run_is_never_laid_to_another_job() -> None:
 
 def test_a_reused_id_is_told_apart_by_time() -> None:
     names = [("42/first", "c.42", 10, 20), ("42/second", "c.42", 100, 120)]
-    got = run(access=[("x", 15, None, "c.42"), ("y", 110, None, "c.42"), ("z", 50, None, "c.42")], names=names)
+    got = run(
+        access=[("x", 15, None, "c.42"), ("y", 110, None, "c.42"), ("z", 50, None, "c.42")], names=names
+    )
     assert ["42/first", "42/second", None] == [g["job_key"] for g in got.values()]
     assert "unmatched" == got["z"]["method"]
 
@@ -101,7 +111,9 @@ def test_contradicting_ids_match_nothing() -> None:
         ([], None, "redacted"),
     ],
 )
-def test_an_address_without_a_lease_of_its_own_is_unattributable(leases: list, address: str | None, reason: str) -> None:
+def test_an_address_without_a_lease_of_its_own_is_unattributable(
+    leases: list, address: str | None, reason: str
+) -> None:
     got = run(access=[("x", 15, address, None)], jobs=[("A", "c/n1", 10, 20)], leases=leases)
     assert ("unattributable", reason, None) == (got["x"]["method"], got["x"]["reason"], got["x"]["job_key"])
 
@@ -148,7 +160,9 @@ def _segment(folder: Path, schema: str, scope: str, rows: list[dict]):
     return writer.finish()
 
 
-def _job(raw: str, start: int, end: int | None, nodes: str = "n1", restart: int = 0, submit: int = 1, **more) -> dict:
+def _job(
+    raw: str, start: int, end: int | None, nodes: str = "n1", restart: int = 0, submit: int = 1, **more
+) -> dict:
     row = {
         "event_id": "e", "offset": "0", "cluster": "c", "job_raw": raw, "job_id": raw, "state": "X",
         "submit_ns": str(submit * 10**9), "restart": restart, "start_ns": str(start * 10**9), "nodes": nodes,
@@ -175,7 +189,12 @@ def committed(tmp_path: Path, access: dict[str, list], jobs: dict[str, list]) ->
     from evidence.sources.segments import read
 
     return {
-        r.scope: [orjson.loads(x) for x in read(tmp_path / "segments", r.segment.segment_id, "attribution", r.segment.root, r.segment.rows)]
+        r.scope: [
+            orjson.loads(x)
+            for x in read(
+                tmp_path / "segments", r.segment.segment_id, "attribution", r.segment.root, r.segment.rows
+            )
+        ]
         for r in results
     }
 
@@ -206,7 +225,9 @@ def test_an_array_task_is_found_by_shown_and_by_raw_id(tmp_path: Path) -> None:
 
 
 def test_a_job_listed_running_and_later_ended_is_one_run_with_an_end(tmp_path: Path) -> None:
-    got = committed(tmp_path, {"acme": [_access(15), _access(900)]}, {"acme": [_job("7", 10, None), _job("7", 10, 20)]})
+    got = committed(
+        tmp_path, {"acme": [_access(15), _access(900)]}, {"acme": [_job("7", 10, None), _job("7", 10, 20)]}
+    )
     assert ["interval-unique", "unmatched"] == [r["method"] for r in got["acme"]]
 
 
@@ -216,7 +237,9 @@ def test_grace_is_half_open(tmp_path: Path) -> None:
 
 
 def test_steps_are_no_jobs(tmp_path: Path) -> None:
-    got = committed(tmp_path, {"acme": [_access(15)]}, {"acme": [_job("7", 10, 20), _job("7", 10, 23, step="batch")]})
+    got = committed(
+        tmp_path, {"acme": [_access(15)]}, {"acme": [_job("7", 10, 20), _job("7", 10, 23, step="batch")]}
+    )
     assert ("interval-unique", 1) == (got["acme"][0]["method"], got["acme"][0]["interval_own"])
 
 
@@ -235,7 +258,11 @@ def test_a_scope_is_told_how_many_runs_of_others_fit_and_not_which(tmp_path: Pat
 def test_a_foreign_direct_job_is_direct_and_not_named(tmp_path: Path) -> None:
     hint = {"job_by": "query", "job_cluster": "c", "job_id": "8"}
     got = committed(tmp_path, {"acme": [_access(15, **hint)]}, {"globex": [_job("8", 10, 20)]})
-    assert ("direct", None, 1) == (got["acme"][0]["method"], got["acme"][0].get("job_key"), got["acme"][0]["direct_rivals"])
+    assert ("direct", None, 1) == (
+        got["acme"][0]["method"],
+        got["acme"][0].get("job_key"),
+        got["acme"][0]["direct_rivals"],
+    )
 
 
 @pytest.mark.parametrize(

@@ -84,7 +84,14 @@ def test_quarantined_octets_are_kept_outside_private_and_whole(done) -> None:
 def test_an_object_imported_before_is_refused(done) -> None:
     folder, _, _ = done
     with pytest.raises(SourceRefused, match="before"):
-        import_log(LOGS / "s3-access.log", s3_format(tenants()), Identity("s3://b/k"), folder=folder, commit=list, now_ns=2)
+        import_log(
+            LOGS / "s3-access.log",
+            s3_format(tenants()),
+            Identity("s3://b/k"),
+            folder=folder,
+            commit=list,
+            now_ns=2,
+        )
 
 
 def test_a_changed_segment_is_found(done) -> None:
@@ -100,7 +107,14 @@ def test_a_failing_commit_leaves_the_object_open_for_another_try(tmp_path: Path)
 
     for _ in range(2):
         with pytest.raises(SourceRefused, match="no"):
-            import_log(LOGS / "s3-access.log", s3_format(tenants()), Identity("x"), folder=tmp_path, commit=fail, now_ns=1)
+            import_log(
+                LOGS / "s3-access.log",
+                s3_format(tenants()),
+                Identity("x"),
+                folder=tmp_path,
+                commit=fail,
+                now_ns=1,
+            )
 
 
 def test_an_over_long_line_is_one_line_and_the_next_is_read(tmp_path: Path) -> None:
@@ -114,7 +128,9 @@ def test_an_over_long_line_is_one_line_and_the_next_is_read(tmp_path: Path) -> N
 
 
 def test_principals_match_by_name_then_prefix_then_account() -> None:
-    table = TenantMap(principals={"111122223333": "a", "arn:aws:sts::111122223333:assumed-role/b/": "b", "canon": "c"})
+    table = TenantMap(
+        principals={"111122223333": "a", "arn:aws:sts::111122223333:assumed-role/b/": "b", "canon": "c"}
+    )
     assert "b" == table.actor("arn:aws:sts::111122223333:assumed-role/b/s")
     assert "a" == table.actor("arn:aws:iam::111122223333:user/x")
     assert "c" == table.actor("canon")

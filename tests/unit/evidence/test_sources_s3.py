@@ -26,7 +26,13 @@ OWNER = "79a59df900b949e55d96a1e698fbacedfd6e09d98eacf8f8d5218e7cd47ef2be"
 SUFFIX = " - hostid= SigV4 TLS_AES_128_GCM_SHA256 AuthHeader b.s3.amazonaws.com TLSv1.3 - - us-east-1"
 
 
-def line(middle: str, suffix: str = SUFFIX, requester: str = "-", key: str = "k", operation: str = "REST.GET.OBJECT") -> Line:
+def line(
+    middle: str,
+    suffix: str = SUFFIX,
+    requester: str = "-",
+    key: str = "k",
+    operation: str = "REST.GET.OBJECT",
+) -> Line:
     text = f"{OWNER} b [06/Feb/2019:00:00:38 +0000] 192.0.2.3 {requester} 3E57 {operation} {key} {middle}{suffix}"
     return Line(1, 0, text.encode())
 
@@ -102,7 +108,11 @@ def test_what_can_be_read_in_two_ways_or_none_is_quarantined(middle: str) -> Non
 
 
 def test_injected_fields_after_the_agent_never_shift_the_suffix() -> None:
-    row = parse(line('"GET /k HTTP/1.1" 200 - 113 - 7 - "-" "a" - h SigV4 X AuthHeader evil TLSv1.3 - Yes us-east-1 "'))
+    row = parse(
+        line(
+            '"GET /k HTTP/1.1" 200 - 113 - 7 - "-" "a" - h SigV4 X AuthHeader evil TLSv1.3 - Yes us-east-1 "'
+        )
+    )
     assert ("b.s3.amazonaws.com", False) == (row["host_header"], "acl_required" in row)
     assert row["user_agent"].startswith('a" - h SigV4')
 
@@ -122,7 +132,15 @@ def test_an_unquoted_dash_as_uri_beside_quoted_fields() -> None:
     assert ("agent", False, False) == (row["user_agent"], "status" in row, "request_uri" in row)
 
 
-@pytest.mark.parametrize("time", ["31/Feb/2019:00:00:38 +0000", "06/Feb/2019:00:00:38 +0100", "06/Xxx/2019:00:00:38 +0000", "06/Feb/2019:25:00:38 +0000"])
+@pytest.mark.parametrize(
+    "time",
+    [
+        "31/Feb/2019:00:00:38 +0000",
+        "06/Feb/2019:00:00:38 +0100",
+        "06/Xxx/2019:00:00:38 +0000",
+        "06/Feb/2019:25:00:38 +0000",
+    ],
+)
 def test_times_out_of_form_are_quarantined(time: str) -> None:
     raw = line(GOOD).raw.replace(b"06/Feb/2019:00:00:38 +0000", time.encode())
     with pytest.raises(Unparsed, match="time"):
@@ -136,7 +154,11 @@ def test_hostile_octets_are_quarantined(raw: bytes) -> None:
 
 
 def test_presigned_secrets_do_not_reach_a_row() -> None:
-    row = parse(line('"GET /k?X-Amz-Signature=CANARYSIG&x=1&X-Amz-Security-Token=CANARYTOK HTTP/1.1" 200 - 1 1 1 1 "http://h/?sig=CANARY3" "a"'))
+    row = parse(
+        line(
+            '"GET /k?X-Amz-Signature=CANARYSIG&x=1&X-Amz-Security-Token=CANARYTOK HTTP/1.1" 200 - 1 1 1 1 "http://h/?sig=CANARY3" "a"'
+        )
+    )
     assert "CANARY" not in json.dumps(row)
     assert "x=1" in row["request_uri"]
 
@@ -144,10 +166,22 @@ def test_presigned_secrets_do_not_reach_a_row() -> None:
 @pytest.mark.parametrize(
     ("requester", "query", "want"),
     [
-        ("arn:aws:sts::111122223333:assumed-role/r/slurm.train-us.12_3", "", ("role-session", "train-us", "12_3")),
+        (
+            "arn:aws:sts::111122223333:assumed-role/r/slurm.train-us.12_3",
+            "",
+            ("role-session", "train-us", "12_3"),
+        ),
         ("-", "?x-sluicegate-job=train-us.77", ("query", "train-us", "77")),
-        ("arn:aws:sts::111122223333:assumed-role/r/slurm.c.1", "?x-sluicegate-job=c.2", ("conflict", None, None)),
-        ("arn:aws:sts::111122223333:assumed-role/r/notslurm.c.1", "?xx-sluicegate-job=c.2", (None, None, None)),
+        (
+            "arn:aws:sts::111122223333:assumed-role/r/slurm.c.1",
+            "?x-sluicegate-job=c.2",
+            ("conflict", None, None),
+        ),
+        (
+            "arn:aws:sts::111122223333:assumed-role/r/notslurm.c.1",
+            "?xx-sluicegate-job=c.2",
+            (None, None, None),
+        ),
     ],
 )
 def test_a_job_id_in_the_request_is_taken_as_a_hint(requester: str, query: str, want: tuple) -> None:

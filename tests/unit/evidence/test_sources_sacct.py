@@ -28,7 +28,9 @@ def one(text: str, **more: object) -> dict:
 
 @pytest.mark.samples
 def test_the_public_listing_comes_out_as_read_by_hand(samples: Path) -> None:
-    want = json.loads((samples / "evidence" / "expected.json").read_text())["files"]["slurm/sacct-parsable-snowman.txt"]
+    want = json.loads((samples / "evidence" / "expected.json").read_text())["files"][
+        "slurm/sacct-parsable-snowman.txt"
+    ]
     sacct = Sacct("omni", "\u2603", "Europe/Amsterdam", want["fields"])
     path = samples / "evidence" / "slurm" / "sacct-parsable-snowman.txt"
     rows, quarantine, counts = parse_all(path, sacct_format(TenantMap(), sacct))
@@ -136,7 +138,20 @@ def test_host_lists_expand(text: str, hosts: list[str]) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["a[1", "a]1[", "a[[1]]", "a[1-]", "a[3-1]", "a[x]", "a[]", ",", "a,,b", "a b", "a[1-999999999]", "a[1-9999]b[1-9999]"],
+    [
+        "a[1",
+        "a]1[",
+        "a[[1]]",
+        "a[1-]",
+        "a[3-1]",
+        "a[x]",
+        "a[]",
+        ",",
+        "a,,b",
+        "a b",
+        "a[1-999999999]",
+        "a[1-9999]b[1-9999]",
+    ],
 )
 def test_host_lists_out_of_form_or_bounds_are_refused(text: str) -> None:
     with pytest.raises(Unparsed):

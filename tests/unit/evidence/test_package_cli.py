@@ -1,0 +1,180 @@
+"""The command: exit codes, what it imports, no traceback whatever it is given."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import textwrap
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from package_world import LOGS, T0, World, make, signer
+
+from evidence import cli
+from evidence.ledger import Ledger, Sequencer
+from evidence.package.attacks import flip
+from evidence.store import Database
+from typer.testing import CliRunner
+
+RUN = CliRunner()
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    made = make(tmp_path_factory.mktemp("cli"), logs=False)
+    made.export()
+    yield made
+    made.db.stop()
+
+
+@pytest.fixture
+def package(world: World) -> str:
+    return str(world.folder / "acme.zip")
+
+
+@pytest.fixture
+def trust(world: World) -> str:
+    return str(world.folder / "acme.zip.trust.json")
+
+
+def test_exit_codes_say_what_was_established(package: str, trust: str, world: World) -> None:
+    import json
+
+    told = json.loads(Path(trust).read_text())
+    key, ident = told["fingerprints"][0], told["scopes"]["acme"]
+    assert 0 == RUN.invoke(cli.app, ["verify", package, "--trust", trust]).exit_code
+    assert 3 == RUN.invoke(cli.app, ["verify", package]).exit_code
+    assert 4 == RUN.invoke(cli.app, ["verify", package, "--key", key]).exit_code
+    assert 0 == RUN.invoke(cli.app, ["verify", package, "--key", key, "--scope", f"acme={ident}"]).exit_code
+    assert 1 == RUN.invoke(cli.app, ["verify", package, "--key", "ab" * 32]).exit_code
+    assert 1 == RUN.invoke(cli.app, ["verify", package, "--key", "short"]).exit_code
+    for wrong in (
+        ["--scope", "x=y"],
+        ["--trust", trust, "--key", key],
+        ["--key", key, "--scope", "x"],
+        ["--nope"],
+    ):
+        assert 2 == RUN.invoke(cli.app, ["verify", package, *wrong]).exit_code
+    assert 2 == RUN.invoke(cli.app, ["verify", "absent.zip"]).exit_code
+
+
+def test_a_flipped_byte_is_named_and_gives_1(package: str, trust: str, tmp_path: Path) -> None:
+    octets = Path(package).read_bytes()
+    evil = tmp_path / "evil.zip"
+    evil.write_bytes(flip(octets, len(octets) * 4))
+    done = RUN.invoke(cli.app, ["verify", str(evil), "--trust", trust])
+    assert (1, True) == (done.exit_code, done.stderr.startswith("NOT VERIFIED: step 2: "))
+
+
+@pytest.mark.parametrize("junk", [b"", b"PK\x03\x04", os.urandom(2000), b"%PDF-1.4"])
+def test_junk_gives_a_line_and_no_traceback(junk: bytes, trust: str, tmp_path: Path) -> None:
+    path = tmp_path / "junk.zip"
+    path.write_bytes(junk)
+    for command in (
+        ["verify", str(path), "--trust", trust],
+        ["show", str(path)],
+        ["verify", str(path), "--trust", str(path)],
+    ):
+        done = RUN.invoke(cli.app, command)
+        assert 1 == done.exit_code
+        assert isinstance(done.exception, SystemExit)
+        assert 1 <= len(done.stderr.splitlines()) <= 2
+
+
+def test_show_says_that_it_verifies_nothing(package: str, tmp_path: Path) -> None:
+    done = RUN.invoke(cli.app, ["show", package, "--extract", str(tmp_path / "out")])
+    assert (0, True) == (done.exit_code, done.output.startswith("NOT VERIFIED"))
+    assert (tmp_path / "out" / "tables" / "decisions.csv").is_file()
+    assert 1 == RUN.invoke(cli.app, ["show", package, "--extract", str(tmp_path / "out")]).exit_code
+
+
+def test_import_and_export_work_on_a_state_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    db = Database(tmp_path / "sluicegate.db")
+    db.start()
+    db.create_all()
+    ledger = Ledger.open(db, "o")
+    state = ["--state", str(tmp_path)]
+    logs = [
+        f"--{k}={LOGS / f}"
+        for k, f in (
+            ("s3", "s3-access.log"),
+            ("sacct", "sacct.txt"),
+            ("tenants", "tenants.json"),
+            ("leases", "leases.csv"),
+        )
+    ]
+    done = RUN.invoke(cli.app, ["import", *logs, *state])
+    assert (0, True) == (done.exit_code, "24 lines, 22 rows, 1 repeated, 1 quarantined" in done.output), (
+        done.output
+    )
+    again = RUN.invoke(cli.app, ["import", *logs, *state])
+    assert (1, True) == (again.exit_code, "imported before" in again.stderr)
+    Sequencer(db, ledger, clock=lambda: T0).tick_sync(T0, signer())
+    db.stop()
+    window = [
+        "--scope",
+        "acme",
+        "--from",
+        "2025-03-03T00:00:00Z",
+        "--to",
+        "2025-03-04T00:00:00Z",
+        "--out",
+        str(tmp_path / "a.zip"),
+    ]
+    refused = RUN.invoke(cli.app, ["export", *window, *state])
+    assert (1, True) == (refused.exit_code, "no signer" in refused.stderr)
+    monkeypatch.setattr(cli, "_signer", lambda _state: signer())
+    done = RUN.invoke(cli.app, ["export", *window, *state])
+    assert 0 == done.exit_code, done.stderr
+    assert (
+        0
+        == RUN.invoke(
+            cli.app, ["verify", str(tmp_path / "a.zip"), "--trust", str(tmp_path / "a.zip.trust.json")]
+        ).exit_code
+    )
+    bad = [*window[:2], "--from", "2025-03-03", *window[4:]]
+    assert 2 == RUN.invoke(cli.app, ["export", *bad, *state]).exit_code
+    nobody = ["--scope", "nobody", *window[2:]]
+    assert 1 == RUN.invoke(cli.app, ["export", *nobody, *state]).exit_code
+    assert 1 == RUN.invoke(cli.app, ["import", *logs, "--state", str(tmp_path / "none")]).exit_code
+
+
+ALLOWED = """
+    import sys
+    tried = []
+    # duckdb, cryptography, orjson, typer, structlog, and what these themselves need.
+    allowed = {"evidence", "duckdb", "_duckdb", "cryptography", "_cffi_backend", "cffi", "orjson", "typer", "structlog",
+        "click", "rich", "pygments", "markdown_it", "mdurl", "shellingham", "typing_extensions", "annotated_doc",
+        "pydantic", "pydantic_core", "annotated_types", "typing_inspection"} | set(sys.stdlib_module_names)
+
+    class OnlyThese:
+        def find_spec(self, name, path=None, target=None):
+            top = name.partition(".")[0]
+            if top not in allowed and not top.startswith("_"):
+                tried.append(top)
+                raise ModuleNotFoundError(f"not installed here: {name}", name=name)
+
+    import socket
+    class NoSocket:
+        def __init__(self, *a, **k):
+            raise AssertionError("a socket was opened")
+    socket.socket = NoSocket
+    sys.meta_path.insert(0, OnlyThese())
+    from evidence.cli import app
+    try:
+        app(["verify", sys.argv[1], "--trust", sys.argv[2]])
+    except SystemExit as done:
+        heavy = {"fastapi", "hvac", "sqlmodel", "sqlalchemy", "ibis", "pandas", "numpy", "pyarrow", "reportlab"}
+        print("loaded", sorted(heavy & set(sys.modules)))
+        print("exit", done.code)
+"""
+
+
+def test_verify_needs_only_the_verify_extra(package: str, trust: str) -> None:
+    command = [sys.executable, "-c", textwrap.dedent(ALLOWED), package, trust]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "loaded []\nexit 0" in done.stdout, done.stdout
+    assert "report.pdf: rendering, not verified" in done.stdout
