@@ -145,8 +145,9 @@ def main() -> None:
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     print(f"machine: {os.cpu_count()} x {platform.machine()}, {platform.system()} {platform.release()},")
+    load = " ".join(f"{one:.1f}" for one in os.getloadavg())
     versions = f"SQLite {sqlite3.sqlite_version}, pymerkle {pymerkle.__version__}"
-    print(f"         Python {platform.python_version()}, {versions}")
+    print(f"         Python {platform.python_version()}, {versions}; load {load}")
     print(f"durable records per second, batches of {BATCH:,}, median of {ROUNDS} rounds (lowest to highest):")
     for name, values in rates.items():
         print(f"  {name:34} {statistics.median(values):>9,.0f}  ({min(values):,.0f} to {max(values):,.0f})")

@@ -51,7 +51,8 @@ def test_truncated_anywhere_with_any_tail_of_zeros_it_recovers(tmp_path_factory,
     spoolfile.path_of(folder, 0).write_bytes(octets[:size] + bytes(data.draw(st.integers(0, 90))))
     following, _ = spoolfile.recover(folder)
     assert bodies[:following] == bodies_in(folder, following)
-    assert following == whole_frames(octets, size)
+    # More than the whole frames only where the tail happens to be the octets that were cut off.
+    assert following >= whole_frames(octets, size)
 
 
 def test_every_flipped_octet_before_the_last_group_is_corruption_and_nothing_is_cut(tmp_path: Path):
