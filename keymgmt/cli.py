@@ -1,4 +1,4 @@
-"""`sluicegate links` and `sluicegate rotate`: thin clients of the control plane's API.
+"""`sluicegate links` and `rotate`: thin clients of the control plane's API; `agent`: one link end's agent.
 
 They read the API's address and a token from files that `sluicegate up` (or an operator) wrote; the token is
 never an argument. Exit codes: 0 done, 1 the answer is no, 2 usage, 3 could not tell.
@@ -11,7 +11,7 @@ import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Annotated, Any, Final
 from urllib.parse import quote
 
 import typer
@@ -78,6 +78,27 @@ def rotate(  # noqa: PLR0917
             return
         typer.echo(f"rotation {answer.get('rotation', '?')} of {link} is asked for")
         typer.echo(f"  next: sluicegate links {link}")
+
+
+@app.command()
+def agent(
+    config: Annotated[Path, typer.Option("--config", help="The agent's configuration (JSON).")],
+) -> None:
+    """Run the agent of one link end until SIGTERM: on or beside the switch, enrolled before."""
+    with _report():
+        try:
+            doc = json.loads(config.read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            raise Fail(2, f"{config} cannot be read ({type(error).__name__})", "give --config FILE") from None
+        from keymgmt.agents.agent import run
+        from keymgmt.agents.config import AgentConfig
+
+        try:
+            AgentConfig.from_json(doc)
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            why = f"{config} is no agent's configuration ({type(error).__name__}: {str(error)[:64]})"
+            raise Fail(2, why, "see AgentConfig in keymgmt/agents/config.py for its fields") from None
+        run(doc)
 
 
 class Client:

@@ -51,7 +51,7 @@ MOUNTS: Final[dict[str, Mount]] = {
     "facts": Mount("policy_engine.resources.cli", "facts", "Print the facts of Kubernetes objects.", _POLICY),
     "links": Mount("keymgmt.cli", "links", "List links, their keys and posture; --why explains one.", _LINKS),
     "rotate": Mount("keymgmt.cli", "rotate", "Rotate the key of a link now.", _LINKS),
-    "agent": Mount("keymgmt.agents.cli", "agent", "Run the agent of one link end.", _LINKS),
+    "agent": Mount("keymgmt.cli", "agent", "Run the agent of one link end.", _LINKS),
     "evidence": Mount("evidence.cli", None, "Export, verify and show auditor packages.", _EVIDENCE),
 }
 

@@ -1,5 +1,6 @@
 """The command root: light, helpful, never a traceback."""
 
+import json
 import subprocess
 import sys
 
@@ -8,7 +9,18 @@ from typer.testing import CliRunner
 
 from policy_engine import cli
 
-HEAVY = ("fastapi", "sqlmodel", "hvac", "reportlab", "sqlalchemy", "uvicorn", "pydantic", "wasmtime", "duckdb")
+HEAVY = (
+    "fastapi",
+    "sqlmodel",
+    "hvac",
+    "reportlab",
+    "sqlalchemy",
+    "uvicorn",
+    "pydantic_settings",
+    "wasmtime",
+    "duckdb",
+    "requests",
+)
 
 
 def run(*args, code=None):
@@ -31,8 +43,32 @@ def test_the_root_imports_nothing_heavy():
     assert "HEAVY []" == imported_by(["--help"])
 
 
-def test_the_agent_imports_nothing_of_the_server():
-    assert "HEAVY []" == imported_by(["agent", "--help"])
+def test_the_agent_imports_nothing_of_the_server(tmp_path):
+    server = {"host": "127.0.0.1", "port": 1, "ca": "none"}
+    config = {
+        "name": "l-a",
+        "link": "l",
+        "endpoint": "a",
+        "sci": "02c0de0000010001",
+        "peer_sci": "02c0de0000020001",
+        "control": str(tmp_path / "dp"),
+        "control_plane": server,
+        "openbao": server,
+        "bao": {"keys_mount": "links-e1"},
+        "folder": str(tmp_path / "agent"),
+        "permit_roots": {},
+    }
+    (tmp_path / "a.json").write_text(json.dumps(config))
+    assert "HEAVY []" == imported_by(["agent", "--config", str(tmp_path / "a.json")])
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"name": 1}'])
+def test_an_agent_without_a_usable_configuration_says_so(tmp_path, text):
+    (tmp_path / "a.json").write_text(text)
+    done = run("agent", "--config", str(tmp_path / "a.json"))
+    assert (2, "") == (done.returncode, done.stdout)
+    assert "fix:" in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 def test_verify_imports_nothing_of_the_server(tmp_path):
