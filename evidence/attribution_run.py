@@ -62,23 +62,24 @@ def read_leases(data: bytes) -> list[Lease]:
     leases = []
     for number, row in enumerate(rows, 2):
         try:
-            if set(row) - _LEASE_COLUMNS or "/" not in row["node"] and row.get("shared") != "yes":
-                raise ValueError
             leases.append(_lease(row))
         except (KeyError, TypeError, ValueError):
             raise SourceRefused(
                 f"line {number} of the lease list is out of form",
-                fix="write address,node,from,to,shared with node as cluster/name and times as 2025-03-03T00:00:00Z",
+                fix="write address,node,from,to,shared: node as cluster/name, times as 2025-03-03T00:00:00Z",
             ) from None
     return leases
 
 
 def _lease(row: dict[str, str]) -> Lease:
+    shared = row.get("shared") == "yes"
+    if set(row) - _LEASE_COLUMNS or not (shared or "/" in row["node"]):
+        raise ValueError
     until = _us(row["to"]) if row["to"] else _FAR_US
     begin = _us(row["from"])
     if not row["address"] or until <= begin:
         raise ValueError
-    return Lease(row["address"], row["node"], begin, until, row.get("shared") == "yes")
+    return Lease(row["address"], row["node"], begin, until, shared)
 
 
 def _us(text: str) -> int:
@@ -121,10 +122,17 @@ def attribute(
         bench.fill("att_lease", [(x.address, x.node, x.from_us, x.until_us, int(x.shared)) for x in leases])
         rivals = _rivals(bench, access, jobs, grace_us)
         results = [
-            _one_scope(bench, scope, access, jobs, rivals, folder, now_ns, grace_us)
+            _one_scope(
+                bench, scope, access, jobs, rivals=rivals, folder=folder, now_ns=now_ns, grace_us=grace_us
+            )
             for scope in sorted({s.scope for s in access})
         ]
-    commit([_draft(r, access, jobs, now_ns, grace_ns, leases_sha256) for r in results])
+    commit(
+        [
+            _draft(r, access, jobs, now_ns=now_ns, grace_ns=grace_ns, leases_sha256=leases_sha256)
+            for r in results
+        ]
+    )
     return results
 
 
@@ -151,6 +159,7 @@ def _one_scope(
     scope: str,
     access: Sequence[Segment],
     jobs: Sequence[Segment],
+    *,
     rivals: dict[str, dict[str, list[int]]],
     folder: Path,
     now_ns: int,
@@ -184,6 +193,7 @@ def _draft(
     result: RunResult,
     access: Sequence[Segment],
     jobs: Sequence[Segment],
+    *,
     now_ns: int,
     grace_ns: int,
     leases_sha256: str | None,

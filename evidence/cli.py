@@ -7,7 +7,6 @@ database layer, no KMS client. Exit codes of all commands: 0 done or verified; 1
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import datetime, timedelta
@@ -23,6 +22,7 @@ if TYPE_CHECKING:
     from evidence.checkpoint import Signer
     from evidence.package.verify import Verdict
     from evidence.records import Draft
+    from evidence.sources.segments import Segment
     from evidence.store import Database
 
 OK, NO, USAGE, NO_SIGNER, NO_SCOPE = 0, 1, 2, 3, 4
@@ -88,7 +88,7 @@ def show(
 
 
 @app.command("import")
-def import_(
+def import_(  # noqa: PLR0917
     s3: Annotated[
         list[Path] | None, typer.Option(help="S3 server access log.", exists=True, dir_okay=False)
     ] = None,
@@ -133,7 +133,7 @@ def import_(
 
 
 @app.command()
-def export(
+def export(  # noqa: PLR0917
     scope: Annotated[str, typer.Option(help="Tenant, or `estate`.")],
     begin: Annotated[str, typer.Option("--from", help="Start of the window, RFC 3339 with a zone.")],
     end: Annotated[str, typer.Option("--to", help="End of the window (excluded), RFC 3339 with a zone.")],
@@ -198,14 +198,15 @@ def import_files(
     def commit(drafts: Any) -> None:
         _put(db, drafts)
 
-    lines, segments = [], []
+    lines: list[str] = []
+    segments: list[Segment] = []
     for path, fmt in formats:
         identity = Identity(uri or f"file:{path.name}")
         done = import_log(path, fmt, identity, folder=sources, commit=commit, now_ns=now_ns)
         c = done.counts
         lines.append(
-            f"{path.name}: {c.lines} lines, {c.rows} rows, {c.duplicates} repeated, {c.quarantined} quarantined"
-            f" ({fmt.info.source_class})"
+            f"{path.name}: {c.lines} lines, {c.rows} rows, {c.duplicates} repeated,"
+            f" {c.quarantined} quarantined ({fmt.info.source_class})"
         )
         lines += [f"  quarantined {n}: {reason}" for reason, n in sorted(c.reasons.items())]
         segments += done.segments
@@ -370,4 +371,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -198,9 +198,16 @@ def collect(
     changes = [r.parts.public_fields() for r in view.records(estate, kind=SIGNING_KEY)]
     faults = contents.faults or _faults(view, estate, window)
     predicate = Predicate(
-        view.origin(), window, lateness_ns, (rng,), now_ns, tuple(provisional), custody=custody, faults=faults,
+        view.origin(),
+        window,
+        lateness_ns,
+        (rng,),
+        now_ns,
+        tuple(provisional),
+        custody=custody,
+        faults=faults,
         tool=tool_versions(),
-    )  # fmt: skip
+    )
     return Collected(
         predicate, view.checkpoint(end.tick), changes, {scope_id: proofs}, [(rng, lines)], segments
     )

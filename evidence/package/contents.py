@@ -96,10 +96,13 @@ def read_contents(records: list[tuple[Range, Sequence[PackedRecord]]]) -> Conten
             kind = record.fields.get("kind")
             if kind == "log_segment":
                 body = orjson.loads(record.public)
-                _add(contents, body, rng, record, "segment_id", "root", body.get("source_name"))
+                _add(
+                    contents, body, rng, record,
+                    name="segment_id", root="root", schema=body.get("source_name"),
+                )  # fmt: skip
             elif kind == "attribution_run":
                 body = orjson.loads(record.public)
-                _add(contents, body, rng, record, "run_id", "result_root", "attribution")
+                _add(contents, body, rng, record, name="run_id", root="result_root", schema="attribution")
                 contents.runs.append(_run(body, rng, record))
     return contents
 
@@ -109,6 +112,7 @@ def _add(
     body: dict[str, Any],
     rng: Range,
     record: PackedRecord,
+    *,
     name: str,
     root: str,
     schema: object,

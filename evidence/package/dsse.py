@@ -53,16 +53,16 @@ def unseal(envelope: bytes, key: VerifierKey) -> bytes:
     """
     try:
         value: dict[str, Any] = decode_canonical(envelope)  # 1
-        if set(value) != {"payload", "payloadType", "signatures"} or value["payloadType"] != PAYLOAD_TYPE:
-            raise SignatureInvalid("the envelope has other fields or another payload type")
         body = decode_base64(value["payload"])
         (signature,) = value["signatures"]  # 2
-        if set(signature) != {"keyid", "sig"} or signature["keyid"] != key.fingerprint:
-            raise SignatureInvalid("the envelope is signed by another key than the one accepted")
-        octets = decode_base64(signature["sig"])
-    except SignatureInvalid:
-        raise
-    except (NotCanonical, CheckpointInvalid, TypeError, ValueError, AttributeError):
+        octets, key_id = decode_base64(signature["sig"]), signature["keyid"]
+        known = set(value) == {"payload", "payloadType", "signatures"} and set(signature) == {"keyid", "sig"}
+        payload_type = value["payloadType"]
+    except (KeyError, NotCanonical, CheckpointInvalid, TypeError, ValueError, AttributeError):
         raise SignatureInvalid("the envelope does not decode strictly") from None
-    key.verify(pae(value["payloadType"], body), octets)  # 3
+    if not known or payload_type != PAYLOAD_TYPE:
+        raise SignatureInvalid("the envelope has other fields or another payload type")
+    if key_id != key.fingerprint:
+        raise SignatureInvalid("the envelope is signed by another key than the one accepted")
+    key.verify(pae(payload_type, body), octets)  # 3
     return body

@@ -24,9 +24,9 @@ SELF_ASSERTED = (
     "the operator, who could have kept another history."
 )
 REVEALS = (
-    "Of other tenants a tenant's package shows: requests of others to its own buckets as its access log has "
-    "them; how many runs of others fit an access (not which); the number of quarantined lines of a shared log "
-    "object, its size and digest; verdicts on shared links."
+    "Of other tenants a tenant's package shows: requests of others to its own buckets as its access log "
+    "has them; how many runs of others fit an access (not which); the number of quarantined lines of a "
+    "shared log object, its size and digest; verdicts on shared links."
 )
 
 
@@ -104,7 +104,8 @@ def findings(bench: Workbench, predicate: Predicate) -> list[str]:
         word = "was not encrypted" if verdict == "no" else "could not be told to be encrypted"
         out.append(f"Link {link} {word} in {plural(n, 'interval')}.")
     for ended, n in bench.rows(
-        "SELECT ended, count(*) FROM rotations WHERE in_window = 1 AND ended <> 'complete' GROUP BY ALL ORDER BY ALL"
+        "SELECT ended, count(*) FROM rotations WHERE in_window = 1 AND ended <> 'complete'"
+        " GROUP BY ALL ORDER BY ALL"
     ):
         out.append(f"{plural(n, 'rotation')} ended as {ended}.")
     for uri, n in bench.rows(
@@ -147,13 +148,18 @@ def _decisions(bench: Workbench) -> dict[str, Any]:
         " WHERE in_window = 1 AND allowed = 'false') WHERE rule <> '' GROUP BY rule ORDER BY rule"
     )
     shown = bench.rows(
-        "SELECT time_utc, coalesce(cluster, ''), coalesce(namespace, ''), coalesce(kind, ''), coalesce(name, ''),"
-        " coalesce(rules, ''), coalesce(reasons, '') FROM decisions"
-        f" WHERE in_window = 1 AND allowed = 'false' ORDER BY rowid LIMIT {SHOWN}"
+        "SELECT time_utc, coalesce(cluster, ''), coalesce(namespace, ''), coalesce(kind, ''),"
+        " coalesce(name, ''), coalesce(rules, ''), coalesce(reasons, '') FROM decisions"
+        " WHERE in_window = 1 AND allowed = 'false' ORDER BY rowid LIMIT $1",
+        [SHOWN],
     )
     return {
-        "admitted": admitted, "refused": refused, "dry_run": dry, "by_rule": _lists(rules), "shown": _lists(shown)
-    }  # fmt: skip
+        "admitted": admitted,
+        "refused": refused,
+        "dry_run": dry,
+        "by_rule": _lists(rules),
+        "shown": _lists(shown),
+    }
 
 
 def _links(bench: Workbench) -> list[list[Any]]:
@@ -173,9 +179,11 @@ def _rotations(bench: Workbench) -> dict[str, Any]:
         "SELECT ended, count(*) FROM rotations WHERE in_window = 1 GROUP BY ended ORDER BY ended"
     )
     shown = bench.rows(
-        "SELECT strftime(make_timestamp(time_ns // 1000), '%Y-%m-%dT%H:%M:%SZ'), link, ended, coalesce(why, ''),"
-        " coalesce(CAST(frames_lost AS VARCHAR), ''), coalesce(CAST(elapsed_ms AS VARCHAR), '')"
-        f" FROM rotations WHERE in_window = 1 ORDER BY rowid LIMIT {SHOWN}"
+        "SELECT strftime(make_timestamp(time_ns // 1000), '%Y-%m-%dT%H:%M:%SZ'), link, ended,"
+        " coalesce(why, ''), coalesce(CAST(frames_lost AS VARCHAR), ''),"
+        " coalesce(CAST(elapsed_ms AS VARCHAR), '') FROM rotations"
+        " WHERE in_window = 1 ORDER BY rowid LIMIT $1",
+        [SHOWN],
     )
     return {"by_end": _lists(ends), "shown": _lists(shown)}
 
@@ -186,7 +194,8 @@ def _gate(bench: Workbench) -> dict[str, Any]:
     )
     shown = bench.rows(
         "SELECT time_utc, kind, coalesce(link, ''), coalesce(endpoint, ''), coalesce(reason, '') FROM gate"
-        f" WHERE in_window = 1 AND kind <> 'permit' ORDER BY rowid LIMIT {SHOWN}"
+        " WHERE in_window = 1 AND kind <> 'permit' ORDER BY rowid LIMIT $1",
+        [SHOWN],
     )
     return {"by_kind": _lists(by), "shown": _lists(shown)}
 
@@ -207,7 +216,8 @@ def _attribution(bench: Workbench) -> dict[str, Any]:
     tenant_jobs = bench.rows(
         "SELECT job_key, method, count(*), CAST(coalesce(sum(bytes_sent), 0) AS VARCHAR) FROM accesses"
         " WHERE in_window = 1 AND repeat = 0 AND job_key IS NOT NULL GROUP BY job_key, method"
-        f" ORDER BY job_key, method LIMIT {SHOWN}"
+        " ORDER BY job_key, method LIMIT $1",
+        [SHOWN],
     )
     total = sum(m[1] for m in methods)
     matched = sum(m[1] for m in methods if m[0] in ("direct", "interval-unique"))

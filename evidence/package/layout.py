@@ -94,14 +94,15 @@ def _decisions(d: dict[str, Any]) -> list[Block]:
     out: list[Block] = [Heading("Decisions")]
     out.append(
         Text(
-            f"{_n(d['admitted'])} admitted, {_n(d['refused'])} refused; {_n(d['dry_run'])} of them were dry runs."
+            f"{_n(d['admitted'])} admitted, {_n(d['refused'])} refused; "
+            f"dry runs among them: {_n(d['dry_run'])}."
         )
     )
     if d["by_rule"]:
         out.append(Grid("Refusals by rule", ("Rule", "Refusals"), _t(d["by_rule"]), (80, 20), frozenset({1})))
     if d["shown"]:
         rows = [[r[0], "/".join(p for p in r[1:3] if p), " ".join(r[3:5]), r[5], r[6]] for r in d["shown"]]
-        head = ("Time", "Cluster/namespace", "Object", "Rules", "Reason given")
+        head: tuple[str, ...] = ("Time", "Cluster/namespace", "Object", "Rules", "Reason given")
         out.append(Grid("Refusals (first ones; all in tables/decisions)", head, rows, (19, 17, 15, 17, 32)))
     return out
 
@@ -111,8 +112,8 @@ def _links(f: dict[str, Any]) -> list[Block]:
     if not f["links"]:
         out.append(Text("No link verdicts in this window.", "note"))
     else:
-        head = ("Link", "Intervals", "Encrypted", "Not", "Unknown", "From", "To")
-        widths = (20, 10, 11, 8, 10, 21, 20)
+        head: tuple[str, ...] = ("Link", "Intervals", "Encrypted", "Not", "Unknown", "From", "To")
+        widths: tuple[int, ...] = (20, 10, 11, 8, 10, 21, 20)
         out.append(Grid("Verdicts by link", head, _t(f["links"]), widths, frozenset({1, 2, 3, 4})))
     if f["rotations"]["shown"]:
         head = ("Ended at", "Link", "How", "Why", "Frames lost", "ms")
@@ -154,8 +155,18 @@ def _attribution(f: dict[str, Any]) -> list[Block]:
     out: list[Block] = [Heading("Accesses and jobs")]
     if f["sources"]:
         rows = [[s[0], s[1], s[2], s[3], s[4], _n(s[5]), s[6], s[7], _n(s[8])] for s in f["sources"]]
-        head = ("Source", "Class", "Time is", "Step ms", "Object", "Rows", "Lines", "Dup.", "Quar.")
-        widths = (12, 12, 9, 8, 29, 7, 8, 7, 8)
+        head: tuple[str, ...] = (
+            "Source",
+            "Class",
+            "Time is",
+            "Step ms",
+            "Object",
+            "Rows",
+            "Lines",
+            "Dup.",
+            "Quar.",
+        )
+        widths: tuple[int, ...] = (12, 12, 9, 8, 29, 7, 8, 7, 8)
         out.append(Grid("Imported objects", head, rows, widths, frozenset({3, 5, 6, 7, 8})))
         out.append(
             Text(
@@ -191,7 +202,7 @@ def _attribution(f: dict[str, Any]) -> list[Block]:
 
 def _appendix(f: dict[str, Any]) -> list[Block]:
     kinds = [[k, _n(n), _n(w), _n(s)] for k, n, w, s in f["records"]["by_kind"]]
-    head = ("Kind", "Records", "In window", "Sensitive part withheld")
+    head: tuple[str, ...] = ("Kind", "Records", "In window", "Sensitive part withheld")
     ranges = [[s, i, _n(m), _n(n)] for s, i, m, n in f["ranges"]]
     return [
         Heading("Range and contents"),
@@ -208,8 +219,9 @@ def _appendix(f: dict[str, Any]) -> list[Block]:
         Heading("How to verify"),
         Text("sluicegate evidence verify PACKAGE.zip --trust TRUST.json"),
         Text(
-            "The trust file must have reached you by another way than this package. It runs offline, rebuilds every "
-            "table and this page from the records, and names the file and record of the first wrong thing. "
+            "The trust file must have reached you by another way than this package. It runs offline, "
+            "rebuilds every table and this page from the records, and names the file and record of the first "
+            "wrong thing. "
             "README.md in the package lists its steps and has a second, independent script.",
             "note",
         ),

@@ -183,10 +183,13 @@ class Predicate:
         v = shape(
             value,
             {
-                "v": int, "report": str, "origin": str, "window": dict, "lateness_ns": str, "ranges": list,
-                "made_ns": str, "provisional": list, "anchored": str, "custody": str, "faults": bool, "tool": dict,
+                **dict.fromkeys(("report", "origin", "lateness_ns", "made_ns", "anchored", "custody"), str),
+                **dict.fromkeys(("ranges", "provisional"), list),
+                **dict.fromkeys(("window", "tool"), dict),
+                "v": int,
+                "faults": bool,
             },
-        )  # fmt: skip
+        )
         if v["v"] != FORMAT or v["report"] != REPORT:
             raise Malformed("a format or report version that this release does not know")
         window = shape(v["window"], {"from_ns": str, "to_ns": str})
@@ -248,7 +251,7 @@ class HeadProof:
 
 @dataclass(frozen=True, slots=True)
 class ScopeProofs:
-    """Proofs of one scope's range: frontier at its begin, head at its end, and at its begin unless that is 0."""
+    """Proofs of one scope's range: frontier at its begin, heads at its end and (unless 0) its begin."""
 
     frontier: Frontier
     begin: HeadProof | None

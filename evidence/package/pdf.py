@@ -28,7 +28,8 @@ def render(f: dict[str, Any]) -> bytes:
 
     out = io.BytesIO()
     doc = SimpleDocTemplate(
-        out, pagesize=A4, leftMargin=_MARGIN - _PAD, rightMargin=_MARGIN - _PAD, pageCompression=0, topMargin=58, bottomMargin=52, invariant=1,
+        out, pagesize=A4, leftMargin=_MARGIN - _PAD, rightMargin=_MARGIN - _PAD, topMargin=58,
+        bottomMargin=52,        invariant=1, pageCompression=0,  # another zlib would give other octets
         title=_plain(title(f)), author="Sluicegate", subject="Evidence package report", lang="en",
     )  # fmt: skip
     draw = _Draw(A4[0] - 2 * _MARGIN)
@@ -67,21 +68,25 @@ class _Draw:
 
         self.width = width
         base = {"fontName": "Helvetica", "fontSize": 9, "leading": 12.5, "textColor": _INK}
+        bold = {**base, "fontName": "Helvetica-Bold"}
+        soft = {**base, "textColor": _SOFT}
         cell = {**base, "fontSize": 7.6, "leading": 9.6, "splitLongWords": 1}
         self.style = {
-            "title": ParagraphStyle("title", **{**base, "fontName": "Helvetica-Bold", "fontSize": 20, "leading": 25}),
-            "sub": ParagraphStyle("sub", **{**base, "textColor": _SOFT, "spaceAfter": 8}),
+            "title": ParagraphStyle("title", **{**bold, "fontSize": 20, "leading": 25}),
+            "sub": ParagraphStyle("sub", **soft, spaceAfter=8),
             "heading": ParagraphStyle(
-                "heading", **{**base, "fontName": "Helvetica-Bold", "fontSize": 12.5, "leading": 16},
+                "heading", **{**bold, "fontSize": 12.5, "leading": 16},
                 spaceBefore=13, spaceAfter=4, keepWithNext=1,
             ),
             "plain": ParagraphStyle("plain", **base, spaceAfter=4),
-            "note": ParagraphStyle("note", **{**base, "textColor": _SOFT, "fontSize": 8.4, "leading": 11.2}, spaceAfter=4),
+            "note": ParagraphStyle("note", **{**soft, "fontSize": 8.4, "leading": 11.2}, spaceAfter=4),
             "finding": ParagraphStyle(
                 "finding", **{**base, "textColor": _WARN}, backColor=_WARN_BG, borderPadding=(3, 5, 3, 5),
                 leftIndent=6, rightIndent=6, spaceBefore=4, spaceAfter=5,
             ),
-            "caption": ParagraphStyle("caption", **{**base, "textColor": _SOFT, "fontSize": 8}, spaceBefore=6, spaceAfter=2, keepWithNext=1),
+            "caption": ParagraphStyle(
+                "caption", **{**soft, "fontSize": 8}, spaceBefore=6, spaceAfter=2, keepWithNext=1,
+            ),
             "cell": ParagraphStyle("cell", **cell),
             "number": ParagraphStyle("number", **cell, alignment=2),
             "th": ParagraphStyle("th", **{**cell, "fontName": "Helvetica-Bold"}),
@@ -111,10 +116,9 @@ class _Draw:
         total = sum(grid.widths)
         widths = [self.width * w / total for w in grid.widths]
         head = [self._p(h, "thn" if i in grid.numbers else "th") for i, h in enumerate(grid.head)]
-        out: list[Any] = [self._p(grid.caption, "caption")]
-        for at in range(0, max(len(grid.rows), 1), _CHUNK):
-            out.append(self._table(head, grid.rows[at : at + _CHUNK], widths, grid.numbers))
-        return [*out, Spacer(1, 4)]
+        chunks = [grid.rows[at : at + _CHUNK] for at in range(0, max(len(grid.rows), 1), _CHUNK)]
+        tables = [self._table(head, rows, widths, grid.numbers) for rows in chunks]
+        return [self._p(grid.caption, "caption"), *tables, Spacer(1, 4)]
 
     def _table(
         self, head: list[Any], rows: Sequence[Sequence[str]], widths: list[float], numbers: frozenset[int]

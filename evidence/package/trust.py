@@ -64,24 +64,24 @@ def read_trust(data: bytes) -> Trust:
         TrustInvalid: anything out of form.
     """
     try:
-        value = orjson.loads(data)
-        fields = {"type": str, "v": int, "origin": str, "keys": list, "fingerprints": list, "scopes": dict}
-        v = shape(value, fields)
-        if (v["type"], v["v"]) != (TRUST_TYPE, 1) or not v["keys"]:
-            raise TrustInvalid("not a trust file of version 1, or without keys")
-        keys = tuple(VerifierKey.parse(str(k)) for k in v["keys"])
-        if v["fingerprints"] != [k.fingerprint for k in keys]:
-            raise TrustInvalid("the fingerprints in the trust file are not those of its keys")
-        return Trust(v["origin"], keys, None, {str(n): check_scope_id(i) for n, i in v["scopes"].items()})
-    except TrustInvalid:
-        raise
+        return _decode(orjson.loads(data))
     except (ValueError, EvidenceError) as why:
+        known = isinstance(why, (Malformed, EvidenceError))
         raise TrustInvalid(
-            f"the trust file does not decode: {why}"
-            if isinstance(why, (Malformed, EvidenceError))
-            else "the trust file is no JSON",
+            f"the trust file does not decode: {why if known else 'it is no JSON'}",
             fix="use the file that was handed over when the key was established, not one from the package",
         ) from None
+
+
+def _decode(value: object) -> Trust:
+    fields = {"type": str, "v": int, "origin": str, "keys": list, "fingerprints": list, "scopes": dict}
+    v = shape(value, fields)
+    if (v["type"], v["v"]) != (TRUST_TYPE, 1) or not v["keys"]:
+        raise Malformed("not of version 1, or without keys")
+    keys = tuple(VerifierKey.parse(str(k)) for k in v["keys"])
+    if v["fingerprints"] != [k.fingerprint for k in keys]:
+        raise Malformed("its fingerprints are not those of its keys")
+    return Trust(v["origin"], keys, None, {str(n): check_scope_id(i) for n, i in v["scopes"].items()})
 
 
 def trust_of_fingerprint(text: str, scopes: Mapping[str, str] | None = None) -> Trust:
@@ -137,7 +137,7 @@ class SignerFile:
         if self.signer not in accepted:
             raise KeyHistoryInvalid(
                 "the package is signed by a key that the trust root does not vouch for",
-                fix="compare its fingerprint with the operator's by another channel; do not take it from here",
+                fix="compare its fingerprint with the operator's by another channel; not from here",
             )
         return accepted
 

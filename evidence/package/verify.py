@@ -1,4 +1,4 @@
-"""Verification of a package: a numbered list, the code labelled with its numbers. Raises, never returns False.
+"""Verification of a package: a numbered list, the code labelled with its numbers; it raises on any fault.
 
  1. The trust root comes from outside: a trust file, or a key's fingerprint. Without one the best verdict is
     "consistent, signer not established".
@@ -151,7 +151,10 @@ def _verify(members: Members, trust: Trust, digest: str) -> Verdict:
     _manifest(members)  # 6
     checkpoint = _checkpoint(members, accepted, trust.origin or predicate.origin, predicate)  # 7
     scopes_known = _scopes(predicate, trust)  # 8
-    records = [(r, _range(members, r, checkpoint, predicate)) for r in predicate.ranges]  # 8, 9, 10
+    records: list[tuple[Range, Sequence[PackedRecord]]] = [
+        (r, _range(members, r, checkpoint, predicate))
+        for r in predicate.ranges  # 8, 9, 10
+    ]
     contents = _guard("10", records_name(predicate.ranges[0].scope_id), lambda: read_contents(records))
     segments = _segments(members, contents, predicate)  # 11
     _frozen(members)  # 12

@@ -26,8 +26,9 @@ SQL_FILES = (
 TABLES = ("records", "decisions", "links", "rotations", "gate", "sources", "jobs", "accesses", "methods")
 _BATCH = 20_000
 _COLUMNS = {
-    "record": "scope VARCHAR, seq BIGINT, kind VARCHAR, version BIGINT, event_ns BIGINT, received_ns BIGINT,"
-    " source VARCHAR, boot_id VARCHAR, source_seq BIGINT, in_window BIGINT, public VARCHAR, sensitive VARCHAR,"
+    "record": "scope VARCHAR, seq BIGINT, kind VARCHAR, version BIGINT, event_ns BIGINT,"
+    " received_ns BIGINT, source VARCHAR, boot_id VARCHAR, source_seq BIGINT, in_window BIGINT,"
+    " public VARCHAR, sensitive VARCHAR,"
     " withheld BIGINT",
     "segment": "segment_id VARCHAR, schema VARCHAR",
     "segment_line": "segment_id VARCHAR, row BIGINT, line VARCHAR",
@@ -98,7 +99,7 @@ class Workbench:
     def _flush(self, table: str, select: str, batch: list[Sequence[Any]]) -> None:
         if batch:
             columns = [list(column) for column in zip(*batch, strict=True)]
-            self.con.execute(f"INSERT INTO {table} SELECT {select}", columns)  # noqa: S608 -- own names
+            self.con.execute(f"INSERT INTO {table} SELECT {select}", columns)
 
     def clear(self, *tables: str) -> None:
         """Empty input tables."""
@@ -175,7 +176,10 @@ class Workbench:
         import duckdb
 
         want = f"SELECT rowid AS place, * FROM {table}"  # noqa: S608 -- own names
-        have = "SELECT file_row_number AS place, * EXCLUDE (file_row_number) FROM read_parquet($1, file_row_number=true)"
+        have = (
+            "SELECT file_row_number AS place, * EXCLUDE (file_row_number)"
+            " FROM read_parquet($1, file_row_number=true)"
+        )
         try:
             described = self.rows(f"SELECT column_name, column_type FROM (DESCRIBE {have})", [str(path)])  # noqa: S608
             if [(str(n), str(k)) for n, k in described[1:]] != self.columns(table):

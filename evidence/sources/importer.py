@@ -123,11 +123,7 @@ def import_log(
         return writers[scope]
 
     try:
-        with path.open("rb") as stream:
-            reader = LineReader(stream)
-            counts = _read(reader, fmt, writer, quarantine)
-        if reader.sha256 != digest or not counts.adds_up():
-            raise SourceRefused("the object changed while it was read", fix="import a file at rest")
+        counts, octets = _read_whole(path, fmt, writer, quarantine, digest)
         segments = tuple(writers[s].finish() for s in sorted(writers))
     except BaseException:
         for one in writers.values():
@@ -136,9 +132,24 @@ def import_log(
     finally:
         quarantine.close()
     result = Imported(object_id, info, counts, segments)
-    commit(_drafts(result, identity, digest, reader.size, now_ns))
+    commit(_drafts(result, identity, digest, octets, now_ns))
     _mark(folder, object_id)
     return result
+
+
+def _read_whole(
+    path: Path,
+    fmt: Format,
+    writer: Callable[[str], SegmentWriter],
+    quarantine: Quarantine,
+    digest: str,
+) -> tuple[Counts, int]:
+    with path.open("rb") as stream:
+        reader = LineReader(stream)
+        counts = _read(reader, fmt, writer, quarantine)
+    if reader.sha256 != digest or not counts.adds_up():
+        raise SourceRefused("the object changed while it was read", fix="import a file at rest")
+    return counts, reader.size
 
 
 def _read(

@@ -26,7 +26,7 @@ INFO = Info(
     known_delay="usually within hours, not guaranteed",
 )
 
-_MONTHS = {m: i for i, m in enumerate("Jan Feb Mar Apr May Jun Jul Aug Sep Oct Nov Dec".split(), 1)}
+_MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")  # any locale
 _PREFIX = re.compile(
     r"(?P<bucket_owner>\S+) (?P<bucket>\S+) \[(?P<time>[^\]]{20,40})\] (?P<remote_ip>\S+) "
     r"(?P<requester>\S+) (?P<request_id>\S+) (?P<operation>\S+) (?P<key>\S+) "
@@ -34,7 +34,8 @@ _PREFIX = re.compile(
 _TIME = re.compile(r"(\d\d)/([A-Z][a-z]{2})/(\d{4}):(\d\d):(\d\d):(\d\d) \+0000")
 # Status, error code, four counts: between the end of the URI and the start of the referer.
 _CORE = re.compile(
-    r'(?=(?:"|(?<= )-|^-) (\d{3}|-) ([A-Za-z][\w.]*|-) (\d{1,19}|-) (\d{1,19}|-) (\d{1,10}|-) (\d{1,10}|-) ["-])'
+    r'(?=(?:"|(?<= )-|^-) (\d{3}|-) ([A-Za-z][\w.]*|-)'
+    r' (\d{1,19}|-) (\d{1,19}|-) (\d{1,10}|-) (\d{1,10}|-) ["-])'
 )
 _CORE_NAMES = ("status", "error_code", "bytes_sent", "object_size", "total_time_ms", "turnaround_ms")
 _SUFFIX: tuple[tuple[str, re.Pattern[str]], ...] = (
@@ -101,7 +102,9 @@ def _time_ns(text: str) -> int:
     if m is None or m[2] not in _MONTHS:
         raise Unparsed("time is out of form")
     try:
-        at = datetime(int(m[3]), _MONTHS[m[2]], int(m[1]), int(m[4]), int(m[5]), int(m[6]), tzinfo=UTC)
+        at = datetime(
+            int(m[3]), _MONTHS.index(m[2]) + 1, int(m[1]), int(m[4]), int(m[5]), int(m[6]), tzinfo=UTC
+        )
     except ValueError:
         raise Unparsed("time is out of range") from None
     return int(at.timestamp()) * 1_000_000_000

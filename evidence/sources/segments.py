@@ -28,31 +28,30 @@ if TYPE_CHECKING:
 ROW_VERSION = "1"
 _BATCH = 2048  # leaves hashed between two steps of the frontier
 
+
+def _columns(names: str, *, integers: tuple[str, ...]) -> dict[str, str]:
+    return {name: "BIGINT" if name in integers else "VARCHAR" for name in names.split()}
+
+
 #: Columns per row kind, in the order of the Parquet file. `BIGINT` for small integers, else text: a value
 #: of 64 bits is a decimal string in a row, and stays one.
 SCHEMAS: dict[str, dict[str, str]] = {
-    "s3_access": dict.fromkeys(
+    "s3_access": _columns(
         "event_id offset time_ns bucket_owner bucket remote_ip requester request_id operation key request_uri"
         " status error_code bytes_sent object_size total_time_ms turnaround_ms referer user_agent version_id"
         " host_id signature_version cipher auth_type host_header tls_version access_point_arn acl_required"
-        " source_region extra job_by job_cluster job_id".split(),
-        "VARCHAR",
-    )
-    | {"status": "BIGINT"},
-    "slurm_sacct": dict.fromkeys(
+        " source_region extra job_by job_cluster job_id",
+        integers=("status",),
+    ),
+    "slurm_sacct": _columns(
         "event_id offset cluster job_raw job_id submit_ns restart start_ns end_ns state nodes account user"
-        " partition array_job array_task step".split(),
-        "VARCHAR",
-    )
-    | {"restart": "BIGINT", "array_task": "BIGINT"},
-    "attribution": dict.fromkeys(
+        " partition array_job array_task step",
+        integers=("restart", "array_task"),
+    ),
+    "attribution": _columns(
         "access_id method reason job_key node lease_from_us lease_until_us lease_state direct_own"
-        " interval_own direct_rivals interval_rivals agrees".split(),
-        "VARCHAR",
-    )
-    | dict.fromkeys(
-        ("direct_own", "interval_own", "direct_rivals", "interval_rivals", "agrees"),
-        "BIGINT",
+        " interval_own direct_rivals interval_rivals agrees",
+        integers=("direct_own", "interval_own", "direct_rivals", "interval_rivals", "agrees"),
     ),
 }
 

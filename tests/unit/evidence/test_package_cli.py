@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 from package_world import LOGS, T0, World, make, signer
+from typer.testing import CliRunner
 
 from evidence import cli
 from evidence.ledger import Ledger, Sequencer
 from evidence.package.attacks import flip
 from evidence.store import Database
-from typer.testing import CliRunner
 
 RUN = CliRunner()
 

@@ -90,9 +90,10 @@ def test_a_size_that_lies_is_refused() -> None:
 
 def test_two_members_of_one_name_are_refused() -> None:
     raw = io.BytesIO()
-    with zipfile.ZipFile(raw, "w") as z, pytest.warns(UserWarning, match="Duplicate"):
+    with zipfile.ZipFile(raw, "w") as z:
         z.writestr("a.json", b"1")
-        z.writestr("a.json", b"2")
+        with pytest.warns(UserWarning, match="Duplicate"):
+            z.writestr("a.json", b"2")
     with pytest.raises(PackageInvalid):
         read(raw.getvalue())
     local = OCTETS[: OCTETS.index(b"PK\x03\x04", 4)]
