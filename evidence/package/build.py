@@ -6,6 +6,7 @@ inputs give equal octets under one lock file (the signature is Ed25519, so it is
 
 from __future__ import annotations
 
+import bisect
 import hashlib
 import os
 import tempfile
@@ -217,18 +218,24 @@ def _ticks(
     view: LedgerView, window: tuple[int, int], lateness_ns: int
 ) -> tuple[Tick | None, Tick, list[str]]:
     """The last tick before t0 and the first signed one after t1 + L; else the latest, and why."""
-    ticks = view.ticks()
-    signed = [t for t in ticks if t.note is not None]
-    if not signed:
+    count = view.tick_count()
+    last = next((t for n in range(count - 1, -1, -1) if (t := view.tick(n)).note is not None), None)
+    if last is None:
         raise ExportRefused("the ledger has no signed checkpoint yet", fix="wait for the first tick")
-    before = [t for t in ticks if t.time_ns <= window[0]]
-    after = [t for t in signed if t.time_ns > window[1] + lateness_ns]
-    begin = before[-1] if before else None
-    if after:
-        return begin, after[0], []
-    if begin is not None and begin.tick > signed[-1].tick:
+    first_inside = _first_after(view, window[0], count)
+    begin = view.tick(first_inside - 1) if first_inside else None
+    first_past = _first_after(view, window[1] + lateness_ns, count)
+    past = next((t for n in range(first_past, count) if (t := view.tick(n)).note is not None), None)
+    if past is not None:
+        return begin, past, []
+    if begin is not None and begin.tick > last.tick:
         raise ExportRefused("the window begins after the last signed checkpoint", fix="wait for a tick")
-    return begin, signed[-1], ["no checkpoint yet after the end of the window and its lateness bound"]
+    return begin, last, ["no checkpoint yet after the end of the window and its lateness bound"]
+
+
+def _first_after(view: LedgerView, time_ns: int, count: int) -> int:
+    """Number of the first tick later than a time; ticks are in order of time."""
+    return bisect.bisect_right(range(count), time_ns, key=lambda n: view.tick(n).time_ns)
 
 
 def _proofs(view: LedgerView, scope_id: str, begin: Tick | None, end: Tick) -> ScopeProofs:
@@ -296,6 +303,7 @@ def tabulate(
         fill_records(bench, predicate, contents)
         for ref in contents.segments.values():
             bench.load_segment(ref.segment_id, ref.schema, segments[ref.segment_id])
+        bench.lay_out()
         for run in contents.runs:
             if repeatable(run, contents):
                 again, committed = bench.attribute_as_committed(

@@ -404,6 +404,7 @@ def _tables(
             for ref in contents.segments.values():
                 step, member = "11", segment_name(ref.segment_id)
                 bench.load_segment(ref.segment_id, ref.schema, segments[ref.segment_id])
+            bench.lay_out()
             for run in contents.runs:
                 step, member = "13", segment_name(run.result)
                 _attribution(bench, run, contents, notes)

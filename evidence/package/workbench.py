@@ -66,7 +66,7 @@ class Workbench:
         self.con.execute("SET lock_configuration = true")
         for name, columns in _COLUMNS.items():
             self.con.execute(f"CREATE TEMP TABLE {name} ({columns})")
-        self.script("rows")
+        self.lay_out()
 
     def __enter__(self) -> Self:
         return self
@@ -116,6 +116,10 @@ class Workbench:
         self.fill(
             "segment_line", ((segment_id, i, check_row(line, schema, i)) for i, line in enumerate(lines))
         )
+
+    def lay_out(self) -> None:
+        """Parse the rows of all loaded segments, once: call it after the last `load_segment`."""
+        self.script("rows")
 
     def attribute(self, access: Iterable[str], jobs: Iterable[str], grace_us: int) -> None:
         """Prepare the inputs of one attribution run over segments (leases and rivals are filled apart)."""

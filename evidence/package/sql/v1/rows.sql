@@ -1,5 +1,5 @@
 -- Typed rows of imported logs. Input: segment_line(segment_id, row, line), one canonical JSON object a line.
-CREATE VIEW access_row AS
+CREATE OR REPLACE TEMP TABLE access_row AS
 SELECT
   l.segment_id, l.row,
   l.segment_id || ':' || lpad(CAST(l.row AS VARCHAR), 9, '0') AS access_id,
@@ -14,7 +14,7 @@ FROM (
   FROM segment_line AS x JOIN segment AS s USING (segment_id) WHERE s.schema = 's3_access'
 ) AS l;
 
-CREATE VIEW job_row AS
+CREATE OR REPLACE TEMP TABLE job_row AS
 SELECT
   l.segment_id, l.row,
   v.cluster || '/' || v.job_raw || '/' || CAST(CAST(v.submit_ns AS BIGINT) // 1000000000 AS VARCHAR)
@@ -29,7 +29,7 @@ FROM (
   FROM segment_line AS x JOIN segment AS s USING (segment_id) WHERE s.schema = 'slurm_sacct'
 ) AS l;
 
-CREATE VIEW attribution_row AS
+CREATE OR REPLACE TEMP TABLE attribution_row AS
 SELECT l.segment_id, l.row, v.*
 FROM (
   SELECT x.segment_id, x.row, from_json(x.line, '{"access_id":"VARCHAR","method":"VARCHAR","reason":"VARCHAR",
