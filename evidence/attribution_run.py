@@ -119,6 +119,7 @@ def attribute(
             bench.load_segment(
                 s.segment_id, s.schema, read(folder / "segments", s.segment_id, s.schema, s.root, s.rows)
             )
+        bench.lay_out()
         bench.fill("att_lease", [(x.address, x.node, x.from_us, x.until_us, int(x.shared)) for x in leases])
         rivals = _rivals(bench, access, jobs, grace_us)
         results = [
