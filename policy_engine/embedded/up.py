@@ -25,6 +25,7 @@ from policy_engine.errors import PolicyEngineError, StartError
 
 WATCH_SECONDS: Final = 0.5
 READY_SECONDS: Final = 60.0
+PROBLEMS_SHOWN: Final = 20  # of declared state; `sluicegate check` shows all
 
 
 def run(overrides: Mapping[str, Any], config: Path | None = None, *, allow_faults: bool = False) -> int:
@@ -75,6 +76,8 @@ class Says:
         """Say what stopped the start, and what to do; the details are in the log."""
         ours = type(error).__module__.partition(".")[0] in {"policy_engine", "keymgmt", "evidence"}
         self.line(f"error: {error}" if ours else f"error: {type(error).__name__}")
+        for problem in getattr(error, "problems", ())[:PROBLEMS_SHOWN]:
+            self.line(f"  {problem}")
         self.line(f"  fix: {getattr(error, 'fix', '') or 'see the log'}")
         self.line(f"  log: {state.folder('logs') / 'up.log'}")
         from evidence.logs import get_logger

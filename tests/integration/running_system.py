@@ -5,6 +5,7 @@ import subprocess
 import sys
 import time
 
+from policy_engine.demo.console import StepFailedError
 from policy_engine.demo.stage import LINKS, Stage, open_links
 
 QUICK = {"SLUICEGATE_AGENT_RESTART_SECONDS": "3", "SLUICEGATE_VERDICT_SECONDS": "5"}
@@ -16,6 +17,8 @@ def wait(holds, seconds, what):
         try:
             if holds():
                 return
+        except StepFailedError:
+            raise
         except Exception as error:
             last = error
         else:
