@@ -240,3 +240,17 @@ def test_a_rotation_beyond_its_total_time_turns_back() -> None:
     assert state is not None
     assert "revert" in {p.to for p in state.trail}
     assert world.finish().end == "rolled back"
+
+
+def test_an_end_that_is_confirmed_and_has_no_older_key_is_followed_by_the_other() -> None:
+    """First keying: B is confirmed, A's timer fired before its confirm. There is no way back, so: forward."""
+    world = World(make_link(max_sa_per_sc=2))
+    world.start("first keying")
+    reach(world, "confirm")
+    world.deliver(B)
+    world.acknowledge()
+    world.ends[A].fire()
+    end = world.finish()
+    assert "complete" == end.end, end.why
+    assert 2 == sum(p.step == "select a" for p in end.trail)
+    assert_settled(world, end)

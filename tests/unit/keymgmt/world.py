@@ -247,6 +247,8 @@ class End:
         heard = peer.rx.get(params["an"])
         if (heard is None or heard.key != sa.key) and not self.world.died:
             raise Unsafe(f"{self.side} transmits before the peer receives")
+        if self.revert is not None:
+            raise Refusal("EBUSY")
         was = self.encoding
         if was != params["an"]:
             self.revert = (was,)
