@@ -1,19 +1,32 @@
 """Landing: the sites that a pod may be put in, from its placement and its cluster's site map. Pure.
 
 A node's site is the value of the Cluster's site label, a `node-restriction.kubernetes.io/` label that a
-kubelet may not set. Candidates are every mapped value, and "no label": a node without it may stand in any
-site of the cluster. So a selector narrows only when it demands a value. What other labels say is not
-believed. A value that the Cluster does not map, or a selector that nothing can match, may land anywhere:
-it is some node of this cluster, and which site that is nobody has declared.
+kubelet may not set. Candidates are every mapped value, "another value", and "no label": such nodes may stand
+in any site of the cluster. So a selector narrows only when it demands one of some values. What other labels
+say is not believed. A value that the Cluster does not map, or a selector that nothing can match, may land
+anywhere: it is some node of this cluster, and which site that is nobody has declared.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from functools import lru_cache
-from typing import Any
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from enum import Enum
+from typing import Any, Final, TypeAlias
 
 from policy_engine.resources.model import Cluster
+
+_INT: Final = re.compile(r"([+-]?)([0-9]+)", re.ASCII)
+_INT64_DIGITS: Final = 19
+
+
+class _Other(Enum):
+    """A value of the site label that neither the Cluster nor the placement names."""
+
+    VALUE = "other"
+
+
+_Value: TypeAlias = str | _Other | None  # None: a node without the label
 
 
 def landing(path: str, placement: Mapping[str, Any], cluster: Cluster) -> dict[str, Any]:
@@ -31,7 +44,7 @@ def landing(path: str, placement: Mapping[str, Any], cluster: Cluster) -> dict[s
     if len(cluster.sites) == 1 or (wanted is None and not required and node is None):
         return {"pod": path, "sites": sorted(cluster.sites), "unmapped": []}
     candidates = _candidates(placement, label, cluster)
-    values: set[str | None] = {v for v in candidates if wanted is None or v == wanted}
+    values: set[_Value] = {v for v in candidates if wanted is None or v == wanted}
     if required:
         nodes = placement.get("nodes", {})
         values = {v for v in values if any(_term(term, v, label, nodes) for term in required)}
@@ -42,9 +55,9 @@ def landing(path: str, placement: Mapping[str, Any], cluster: Cluster) -> dict[s
     return {"pod": path, **_sites(values, cluster)}
 
 
-def _candidates(placement: Mapping[str, Any], label: str, cluster: Cluster) -> set[str | None]:
-    """Mapped values, "no label", and every value that the placement itself names."""
-    values: set[str | None] = {*cluster.site_labels, None, placement["nodeSelector"].get(label)}
+def _candidates(placement: Mapping[str, Any], label: str, cluster: Cluster) -> set[_Value]:
+    """Mapped values, "another value", "no label", and every value that the placement itself names."""
+    values: set[_Value] = {*cluster.site_labels, _Other.VALUE, None, placement["nodeSelector"].get(label)}
     for term in placement["required"]:
         for expression in term:
             if expression["key"] == label and "field" not in expression:
@@ -53,11 +66,11 @@ def _candidates(placement: Mapping[str, Any], label: str, cluster: Cluster) -> s
     return values
 
 
-def _sites(values: Iterable[str | None], cluster: Cluster) -> dict[str, Any]:
+def _sites(values: Iterable[_Value], cluster: Cluster) -> dict[str, Any]:
     sites: set[str] = set()
     unmapped = set()
     for value in values:
-        if value is None:
+        if value is None or isinstance(value, _Other):
             sites.update(cluster.sites)
         elif value in cluster.site_labels:
             sites.add(cluster.site_labels[value])
@@ -68,7 +81,7 @@ def _sites(values: Iterable[str | None], cluster: Cluster) -> dict[str, Any]:
 
 
 def _term(
-    term: Iterable[Mapping[str, Any]], value: str | None, label: str, nodes: Mapping[str, Mapping[str, str]]
+    term: Iterable[Mapping[str, Any]], value: _Value, label: str, nodes: Mapping[str, Mapping[str, str]]
 ) -> bool:
     """Whether a node with this site label may match the term. An empty term matches nothing."""
     expressions = list(term)
@@ -76,7 +89,7 @@ def _term(
 
 
 def _matches(
-    expression: Mapping[str, Any], value: str | None, label: str, nodes: Mapping[str, Mapping[str, str]]
+    expression: Mapping[str, Any], value: _Value, label: str, nodes: Mapping[str, Mapping[str, str]]
 ) -> bool:
     """Whether the expression lets such a node through; about other labels it might."""
     operator, values = expression["op"], expression["values"]
@@ -87,24 +100,33 @@ def _matches(
         return any(n not in nodes or nodes[n].get(label) == value for n in values)
     if expression["key"] != label:
         return True
-    return _holds(operator, value, tuple(values))
+    return _holds(operator, value, values)
 
 
-@lru_cache(maxsize=1024)
-def _holds(operator: str, value: str | None, values: tuple[str, ...]) -> bool:
+def _holds(operator: str, value: _Value, values: Sequence[str]) -> bool:
     """Kubernetes' meaning: NotIn and DoesNotExist match a node without the label."""
     if operator == "In":
-        return value is not None and value in values
+        return value in values
     if operator == "NotIn":
-        return value is None or value not in values
+        return value not in values
     if operator == "Exists":
         return value is not None
     if operator == "DoesNotExist":
         return value is None
-    if value is None or len(values) != 1 or not (_is_int(value) and _is_int(values[0])):
+    bound = _int64(values[0]) if len(values) == 1 else None
+    if bound is None or value is None:
         return False
-    return int(value) > int(values[0]) if operator == "Gt" else int(value) < int(values[0])
+    if not isinstance(value, str):
+        return True
+    number = _int64(value)
+    return number is not None and (number > bound if operator == "Gt" else number < bound)
 
 
-def _is_int(value: str) -> bool:
-    return value.lstrip("-").isdecimal() and value.isascii() and len(value) < 19
+def _int64(text: str) -> int | None:
+    """As the scheduler reads it: a sign, decimal digits, within 64 bits; else None and nothing matches."""
+    match = _INT.fullmatch(text)
+    digits = match[2].lstrip("0") if match else ""
+    if match is None or len(digits) > _INT64_DIGITS:
+        return None
+    number = int(match[1] + (digits or "0"))
+    return number if -(2**63) <= number < 2**63 else None

@@ -59,7 +59,8 @@ def land(spec, cluster=CLUSTER):
         (affinity([term("In", "site-a", "site-b"), term("In", "site-b", "site-z")]), ["b"], []),
         (affinity([term("In", "site-a")], [term("Exists", key="gpu")]), ALL, []),
         (affinity([term("NotIn", "site-a")]), ALL, []),  # a node without the label may be anywhere
-        (affinity([term("NotIn", "site-a"), term("Exists")]), ["b", "z"], []),
+        # A node with a value that nobody mapped may be anywhere too.
+        (affinity([term("NotIn", "site-a"), term("Exists")]), ALL, []),
         (affinity([term("Exists")]), ALL, []),
         (affinity([term("DoesNotExist")]), ALL, []),
         (affinity([term("In", "mars", "site-a")]), ALL, ["mars"]),
@@ -79,6 +80,37 @@ def land(spec, cluster=CLUSTER):
 )
 def test_landing(spec, sites, unmapped):
     assert (sites, unmapped) == land(spec)
+
+
+@pytest.mark.parametrize(
+    ("expression", "sites"),
+    [
+        (term("Gt", "5"), ["a", "b", "z"]),
+        (term("Gt", "+5"), ["a", "b", "z"]),
+        (term("Lt", "9223372036854775807"), ["a", "b", "z"]),
+        (term("Gt", "-9223372036854775808"), ["a", "b", "z"]),
+        (term("Gt", "0000000000000000000000000005"), ["a", "b", "z"]),
+        (term("Lt", "9223372036854775808"), ["a"]),  # out of range: the scheduler matches nothing with it
+        (term("Gt", "--5"), ["a"]),
+        (term("Gt", "0" * 5000 + "x"), ["a"]),
+        (term("Gt", "9" * 5000), ["a"]),
+        (term("Gt", "5 "), ["a"]),
+        (term("Gt", "٥"), ["a"]),
+        (term("Gt"), ["a"]),
+        (term("Gt", "1", "2"), ["a"]),
+    ],
+)
+def test_numbers_are_compared_as_the_scheduler_does(expression, sites):
+    # The second term matches site a alone: what the first adds is what it was read as.
+    assert sites == land(affinity([expression], [term("In", "site-a")]))[0]
+
+
+def test_a_mapped_number_is_found_by_comparison():
+    numbered = valid(
+        cluster=ESTATE["cluster.yaml"].replace("{site-a: a, site-b: b}", '{"7": a, "9": b, site-b: b}')
+    ).clusters["c"]
+    spec = affinity([term("In", "7", "9"), term("Lt", "+8")])
+    assert ["a"] == land(spec, numbered)[0]
 
 
 def test_a_cluster_of_one_site_has_one_landing():
