@@ -7,6 +7,7 @@ import enum
 import json
 import uuid
 from dataclasses import dataclass
+from gc import get_referents
 from pathlib import Path
 
 import pytest
@@ -98,6 +99,24 @@ def test_canonical_bytes_decode_to_the_same_value(value):
 def test_refuses_what_lies_outside_the_domain(value, wrap):
     with pytest.raises(NotCanonical):
         canonical(wrap(value))
+
+
+@pytest.mark.parametrize("bad", [0.5, float("nan"), uuid.UUID(int=1), object()])
+def test_containers_show_the_domain_check_all_that_they_hold(bad):
+    # The check relies on this; NaN would be written as null without a complaint.
+    for container in ([bad], (bad,), {"a": bad}, {"a": 1, "b": (2, [{"c": bad}])}):
+        level = [container]
+        while level and not any(node is bad for node in level):
+            level = get_referents(*level)
+        assert any(node is bad for node in level)
+        with pytest.raises(NotCanonical):
+            canonical(container)
+
+
+@pytest.mark.parametrize("value", [{"é": 1}, {"a": [{"b": {"é": "é"}}]}, [{"a": "é"}, {"é": 1}]])
+def test_a_key_outside_ascii_is_refused_at_any_depth(value):
+    with pytest.raises(NotCanonical):
+        canonical(value)
 
 
 def test_refuses_cycles_and_bottomless_nesting():
