@@ -1,0 +1,328 @@
+"""The agents' stream, server side: who speaks is the certificate, bodies are bounded and strict, polls are held."""
+
+from __future__ import annotations
+
+import asyncio
+import datetime as dt
+import json
+import time
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric.ec import (
+    ECDSA,
+    SECP256R1,
+    EllipticCurvePrivateKey,
+    generate_private_key,
+)
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.serialization import Encoding
+from cryptography.x509.oid import NameOID
+
+from control_rig import Rig
+from keymgmt.counters import Violation, sign_sample
+from keymgmt.errors import CouldNotTell
+from keymgmt.hub import AgentHub
+from keymgmt.limits import Limits
+from keymgmt.observed import ViolationReport
+from keymgmt.permit import PermitRequest
+from keymgmt.samples import Sample
+from world import A
+
+NONCE = "ab" * 16
+
+
+class Signer:
+    """An agent's private key and its certificate."""
+
+    def __init__(self, name: str, days: int = 1) -> None:
+        self.key: EllipticCurvePrivateKey = generate_private_key(SECP256R1())
+        now = dt.datetime.now(dt.UTC)
+        subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+        made = (
+            x509.CertificateBuilder()
+            .subject_name(subject)
+            .issuer_name(subject)
+            .public_key(self.key.public_key())
+            .serial_number(x509.random_serial_number())
+            .not_valid_before(now - dt.timedelta(days=2))
+            .not_valid_after(now + dt.timedelta(days=days))
+            .sign(self.key, SHA256())
+        )
+        self.der = made.public_bytes(Encoding.DER)
+
+    def sign(self, octets: bytes) -> bytes:
+        return self.key.sign(octets, ECDSA(SHA256()))
+
+
+class Source:
+    def __init__(self) -> None:
+        self.requests: list[PermitRequest] = []
+        self.fail = False
+
+    async def answer(self, request: PermitRequest) -> bytes:
+        if self.fail:
+            raise CouldNotTell("the posture is being read")
+        self.requests.append(request)
+        return b'{"a permit":true}'
+
+
+class HubRig(Rig):
+    def __init__(self, folder: Path, **limits: Any) -> None:
+        super().__init__(folder)
+        self.world.now = time.time_ns()
+        self.samples: list[Sample] = []
+        self.reports: list[ViolationReport] = []
+        self.source = Source()
+        self.hub = AgentHub(
+            database=self.database,
+            links=lambda: {self.link.name: self.link},
+            bell=self.bell,
+            permits=self.source,
+            limits=Limits(**({"poll_hold_ms": 150} | limits)),
+            clock=lambda: self.world.now,
+            on_sample=self.samples.append,
+            on_violation=self.reports.append,
+        )
+        self.agents = {"a": Signer("l1-a"), "b": Signer("l1-b")}
+
+    async def call(
+        self, who: Signer | None, doc: Any, path: str = "/agent/v1/poll", method: str = "POST", **more: Any
+    ) -> tuple[int, Any]:
+        body = doc if isinstance(doc, bytes) else json.dumps(doc).encode()
+        return await request(self.hub, who, body, path, method, **more)
+
+    def sample(self, side: str = "a", seq: int = 1, **changes: Any) -> Sample:
+        sample = Sample(
+            link="l1",
+            endpoint=side,
+            agent=f"l1-{side}",
+            boot_id="boot",
+            secy_id="secy-1",
+            seq=seq,
+            mono_ns=seq,
+            wall_ns=seq,
+            protect=True,
+            encrypt=True,
+            validate="strict",
+            encoding_an=0,
+            tx_key_id="ab" * 16,
+            path="open",
+            faults=(),
+            violation_generation=0,
+            counters={"txsc.OutPktsEncrypted": 2**63},
+        )
+        return sign_sample(replace(sample, **changes), self.agents[side])
+
+
+async def request(
+    hub: AgentHub,
+    who: Signer | None,
+    body: bytes,
+    path: str,
+    method: str,
+    gone: asyncio.Event | None = None,
+    chunks: int = 1,
+) -> tuple[int, Any]:
+    size = max(1, len(body) // chunks + 1)
+    parts = [body[i : i + size] for i in range(0, len(body), size)] or [b""]
+    sent: list[Any] = []
+
+    async def receive() -> dict[str, Any]:
+        if parts:
+            part = parts.pop(0)
+            return {"type": "http.request", "body": part, "more_body": bool(parts)}
+        await (gone.wait() if gone is not None else asyncio.Event().wait())
+        return {"type": "http.disconnect"}
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    state = {} if who is None else {"peer_cert": who.der}
+    await hub({"type": "http", "path": path, "method": method, "state": state}, receive, send)
+    if not sent:
+        return 0, None
+    return sent[0]["status"], json.loads(sent[1]["body"])
+
+
+@pytest.fixture
+async def rig(tmp_path: Path) -> AsyncIterator[HubRig]:
+    made = HubRig(tmp_path)
+    yield made
+    made.stop()
+
+
+def poll(**changes: Any) -> dict[str, Any]:
+    doc = {"v": 1, "nonce": NONCE, "boot_id": "boot", "agent_version": "0.1.0", "acks": [], "samples": []}
+    return doc | {"violations": []} | changes
+
+
+async def order(rig: HubRig) -> None:
+    """A conductor has journalled the reads of a first keying."""
+    await rig.conductor.lead()
+    await rig.conductor.reconcile("l1")
+
+
+async def test_operations_are_handed_out_at_once_and_quote_the_poll(rig: HubRig) -> None:
+    await order(rig)
+    status, answer = await rig.call(rig.agents["a"], poll())
+    assert (200, NONCE) == (status, answer["nonce"])
+    (operation,) = answer["operations"]
+    assert ("read", NONCE, 1) == (operation["kind"], operation["poll_nonce"], operation["token"])
+
+
+async def test_a_poll_without_operations_is_held_and_woken_by_the_next_one(rig: HubRig) -> None:
+    started = time.monotonic()
+    status, answer = await rig.call(rig.agents["a"], poll())
+    assert (200, []) == (status, answer["operations"])
+    assert time.monotonic() - started >= 0.14
+    waiting = asyncio.create_task(rig.call(rig.agents["a"], poll()))
+    await asyncio.sleep(0.03)
+    await order(rig)
+    _status, answer = await waiting
+    assert 1 == len(answer["operations"])
+
+
+async def test_an_agent_that_goes_away_while_held_is_let_go(tmp_path: Path) -> None:
+    rig = HubRig(tmp_path, poll_hold_ms=60_000)
+    gone = asyncio.Event()
+    waiting = asyncio.create_task(rig.call(rig.agents["a"], poll(), gone=gone))
+    await asyncio.sleep(0.05)
+    gone.set()
+    await asyncio.wait_for(waiting, 2)
+    rig.stop()
+
+
+async def test_a_stop_answers_every_held_poll(tmp_path: Path) -> None:
+    rig = HubRig(tmp_path, poll_hold_ms=60_000)
+    waiting = asyncio.create_task(rig.call(rig.agents["a"], poll()))
+    await asyncio.sleep(0.05)
+    rig.hub.close()
+    assert 200 == (await asyncio.wait_for(waiting, 2))[0]
+    rig.stop()
+
+
+async def test_acknowledgements_are_journalled_and_repeats_change_nothing(rig: HubRig) -> None:
+    await order(rig)
+    _status, answer = await rig.call(rig.agents["a"], poll())
+    operation = answer["operations"][0]
+    _, result, _ = rig.world.ends[A].run(operation)
+    ack = {name: operation[name] for name in ("op_id", "op_seq", "token")}
+    ack |= {"status": "done", "result": result, "error": None, "boot_id": "boot"}
+    await rig.call(rig.agents["a"], poll(acks=[ack]))
+    await rig.call(rig.agents["a"], poll(acks=[ack | {"status": "failed", "result": {}}]))
+    assert [("done",)] == [tuple(r) for r in rig.rows("SELECT status FROM operation WHERE side = 'a'")]
+
+
+async def test_an_agent_cannot_acknowledge_for_the_other_end(rig: HubRig) -> None:
+    await order(rig)
+    _status, answer = await rig.call(rig.agents["a"], poll())
+    ack = {name: answer["operations"][0][name] for name in ("op_id", "op_seq", "token")}
+    ack |= {"status": "done", "result": {}, "error": None, "boot_id": "boot"}
+    await rig.call(rig.agents["b"], poll(acks=[ack]))
+    assert [("pending",)] == [tuple(r) for r in rig.rows("SELECT status FROM operation WHERE side = 'a'")]
+
+
+async def test_samples_are_kept_newest_first_and_told_to_the_gate(rig: HubRig) -> None:
+    samples = [rig.sample(seq=2).to_json(), rig.sample(seq=1).to_json()]
+    status, _answer = await rig.call(rig.agents["a"], poll(samples=samples))
+    assert 200 == status
+    kept = rig.hub.latest_sample("l1", "a")
+    assert kept is not None
+    assert ([2], 2, "secy-1") == ([s.seq for s in rig.samples], kept.seq, rig.hub.secy_of("l1", "a"))
+    assert rig.world.now == rig.hub.last_seen_ns("l1-a")
+
+
+async def test_violations_are_kept_and_told(rig: HubRig) -> None:
+    violation = Violation("clear_sent", "frames in clear", {"txsc.OutPktsProtected": 4})
+    await rig.call(rig.agents["b"], poll(violations=[violation.to_json()]))
+    (report,) = rig.hub.violations("l1", "b")
+    assert ("l1-b", "clear_sent", [report]) == (report.agent, report.violation.code, rig.reports)
+
+
+async def test_a_new_certificate_is_recorded_once(rig: HubRig) -> None:
+    for _ in range(2):
+        await rig.call(rig.agents["a"], poll())
+    rig.agents["a"] = Signer("l1-a")
+    await rig.call(rig.agents["a"], poll())
+    found = [public["method"] for kind, public in rig.records() if kind == "agent_enrolled"]
+    assert ["approle", "renewal"] == found
+
+
+async def test_permits_come_from_the_gate_for_the_certificates_own_end_only(rig: HubRig) -> None:
+    def wanted(**changes: Any) -> dict[str, Any]:
+        doc = {
+            "v": 1,
+            "nonce": NONCE,
+            "boot_id": "boot",
+            "link": "l1",
+            "endpoint": "a",
+            "secy_id": "secy-1",
+            "last_order": [0, 0],
+            "violation_generation": 0,
+            "closed": False,
+            "sample": rig.sample().to_json(),
+        }
+        return doc | changes
+
+    path = "/agent/v1/permit"
+    assert (200, {"a permit": True}) == await rig.call(rig.agents["a"], wanted(), path)
+    assert "l1-a" == rig.source.requests[0].agent
+    assert 400 == (await rig.call(rig.agents["b"], wanted(), path))[0]
+    assert 400 == (await rig.call(rig.agents["a"], wanted(endpoint="b"), path))[0]
+    rig.source.fail = True
+    assert 503 == (await rig.call(rig.agents["a"], wanted(), path))[0]
+    rig.hub.permits = None
+    assert 503 == (await rig.call(rig.agents["a"], wanted(), path))[0]
+
+
+def refused(rig: HubRig) -> dict[str, tuple[int, Signer | None, Any]]:
+    agent, sample = rig.agents["a"], rig.sample()
+    forged = replace(sample, encrypt=False)
+    return {
+        "no certificate": (403, None, poll()),
+        "a certificate of no declared agent": (403, Signer("stranger"), poll()),
+        "an expired certificate": (403, Signer("l1-a", days=-1), poll()),
+        "not JSON": (400, agent, b"{bad"),
+        "not an object": (400, agent, []),
+        "deep nesting": (400, agent, b"[" * 100_000),
+        "an unknown field": (400, agent, poll(agent="l1-b")),
+        "a missing field": (400, agent, {"v": 1}),
+        "another version": (400, agent, poll(v=2)),
+        "a nonce that is none": (400, agent, poll(nonce="x")),
+        "too many acknowledgements": (400, agent, poll(acks=[{}] * 65)),
+        "a malformed acknowledgement": (400, agent, poll(acks=[{"op_id": "x"}])),
+        "a sample of the other end": (400, agent, poll(samples=[rig.sample("b").to_json()])),
+        "a sample that was changed": (409, agent, poll(samples=[forged.to_json()])),
+        "a body of more than a megabyte": (400, agent, b" " * 1_048_577),
+    }
+
+
+async def test_what_must_be_refused_is_and_says_why(rig: HubRig) -> None:
+    for name, (expected, who, doc) in refused(rig).items():
+        status, answer = await rig.call(who, doc)
+        assert expected == status, name
+        assert answer["error"], name
+    assert [] == rig.samples
+    assert 404 == (await rig.call(rig.agents["a"], poll(), "/agent/v1/other"))[0]
+    assert 405 == (await rig.call(rig.agents["a"], poll(), method="GET"))[0]
+
+
+async def test_a_callback_that_fails_does_not_break_the_stream(rig: HubRig) -> None:
+    def broken(_sample: Sample) -> None:
+        raise RuntimeError
+
+    rig.hub.observed.on_sample = broken
+    status, _answer = await rig.call(rig.agents["a"], poll(samples=[rig.sample().to_json()]))
+    assert 200 == status
+    assert rig.hub.latest_sample("l1", "a") is not None
+
+
+async def test_a_large_body_in_pieces_is_read_whole(rig: HubRig) -> None:
+    samples = [rig.sample(seq=n).to_json() for n in range(1, 40)]
+    assert 200 == (await rig.call(rig.agents["a"], poll(samples=samples), chunks=7))[0]
+    assert 39 == len(rig.samples)
