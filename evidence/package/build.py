@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from evidence.canonical import u64
-from evidence.checkpoint import Signer, open_checkpoint, verifier_of
-from evidence.errors import ExportRefused, NotInLedger
+from evidence.checkpoint import Signer, VerifierKey, open_checkpoint, verifier_of
+from evidence.errors import EvidenceError, ExportRefused, NotInLedger
 from evidence.package import container, dsse, figures, html, pdf
 from evidence.package.contents import (
     Contents,
@@ -162,13 +162,23 @@ def export(
             str(why), fix=why.fix or "see the scopes with `sluicegate evidence show`"
         ) from None
     key = verifier_of(signer)
-    open_checkpoint(got.checkpoint, [key], got.predicate.origin)
+    _check_key(key, got)
     members = build(got, signer)
     digest = _write(out, members)
     trust = Trust(got.predicate.origin, (key,), None, {r.scope: r.scope_id for r in got.predicate.ranges})
     trust_path = out.with_name(out.name + ".trust.json")
     _replace(trust_path, [trust.encode()])
     return Exported(out, trust_path, digest, got.predicate, key.fingerprint)
+
+
+def _check_key(key: VerifierKey, got: Collected) -> None:
+    """The signer must be connected to whoever signed the checkpoint, else nobody could verify."""
+    origin = got.predicate.origin
+    try:
+        accepted = SignerFile(key, got.changes).accepted(Trust(origin, (key,)), origin)
+        open_checkpoint(got.checkpoint, accepted, origin)
+    except EvidenceError as why:
+        raise ExportRefused(f"this signer is not of this ledger: {why}") from None
 
 
 def collect(

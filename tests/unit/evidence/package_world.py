@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import time
+import shutil
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -60,6 +61,41 @@ def verdict(scope: str, n: int, encrypted: str, link: str = "cw-gcp-1") -> Draft
     )
 
 
+def shared() -> list[Draft]:
+    """What the estate's scope holds besides: rotations, gate, heartbeats."""
+
+    def at(minute: int) -> int:
+        return T0 + 9 * HOUR + minute * 60_000_000_000
+
+    def draft(kind: str, minute: int, **public: object) -> Draft:
+        return Draft(kind, "estate", "conductor", at(minute), public)
+
+    ids = {"a": f"{1:016x}", "b": f"{2:016x}"}
+    end = {"old_key_ids": ids, "new_key_ids": ids, "elapsed_ms": 812, "epoch": 1, "key_version": 3}
+    order = {"link": "cw-gcp-1", "endpoint": "a", "epoch": 1, "order_digest": H32}
+    return [
+        draft(
+            "rotation_step",
+            1,
+            link="cw-gcp-1",
+            rotation="r1",
+            step="prepare",
+            outcome="install",
+            elapsed_ms=9,
+        ),
+        draft("rotation_end", 2, link="cw-gcp-1", rotation="r1", end="complete", frames_lost=0, **end),
+        draft(
+            "rotation_end", 3, link="cw-aws-1", rotation="r2", end="rolled back", why="counters_differ", **end
+        ),
+        draft("permit", 4, seq=1, ttl_ms=1500, **order),
+        draft("violation", 5, link="cw-gcp-1", reason="clear_frame", since=str(at(5)), generation=4),
+        draft("close", 5, seq=2, reason="violation", since=str(at(5)), **order),
+        draft("reopen", 7, seq=3, reason="repaired", **order),
+        draft("heartbeat", 8, component="up", status="ready"),
+        draft("lease", 8, name="conductor", token=1, action="taken"),
+    ]
+
+
 @dataclass
 class World:
     folder: Path
@@ -110,6 +146,7 @@ def make(folder: Path, *, logs: bool = True, faults: bool = False) -> World:
     )
     world.commit([decision("globex", 1, allowed=True)])
     world.commit([verdict("acme", i, v) for i, v in enumerate(("yes", "yes", "no", "unknown", "yes"))])
+    world.commit([*shared(), verdict("estate", 1, "yes", "cw-aws-1")])
     if faults:
         world.commit(
             [Draft("faults_enabled", "acme", "gate", T0 + HOUR, {"component": "dataplane", "since": str(T0)})]
@@ -138,5 +175,15 @@ def trust_of(exported: Exported) -> Trust:
     return read_trust(exported.trust_path.read_bytes())
 
 
-def elapsed(begin: float) -> float:
-    return time.perf_counter() - begin
+def write_vector(folder: Path) -> None:
+    """Make the known package of format 1 anew (only before the format is released)."""
+    with tempfile.TemporaryDirectory() as temporary:
+        world = make(Path(temporary))
+        done = world.export()
+        shutil.copyfile(done.path, folder / "package_v1.zip")
+        shutil.copyfile(done.trust_path, folder / "package_v1.trust.json")
+        world.db.stop()
+
+
+if __name__ == "__main__":
+    write_vector(Path(__file__).parents[2] / "vectors")

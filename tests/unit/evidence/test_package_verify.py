@@ -16,7 +16,7 @@ from package_world import DAY, HOUR, T0, World, make, signer, trust_of
 
 from evidence.canonical import canonical, decode_canonical
 from evidence.checkpoint import Checkpoint, parse_checkpoint, parse_note, sign_checkpoint, verifier_of
-from evidence.errors import PackageInvalid, TrustInvalid
+from evidence.errors import ExportRefused, PackageInvalid, TrustInvalid
 from evidence.merkle import leaf_hash, root
 from evidence.package import figures, html, pdf
 from evidence.package.attacks import change_cell, flip, pack, recreate, sign_again, unpack
@@ -103,6 +103,14 @@ def test_the_estate_package_verifies_and_shows_what_a_tenants_withholds(
     assert b'"lines"' in unpack(estate.path.read_bytes())[
         f"records/{estate.predicate.ranges[0].scope_id}.ndjson"
     ].replace(b"\\", b"")
+    told = unpack(estate.path.read_bytes())
+    for table, cells in {
+        "rotations": (b'"rolled back","counters_differ"', b'"complete",'),
+        "gate": (b'"reopen"', b'"clear_frame"', b'"permit"'),
+        "links": (b'"cw-aws-1"',),
+    }.items():
+        assert all(cell in told[f"tables/{table}.csv"] for cell in cells), table
+        assert b"rolled back" not in members["tables/rotations.csv"]
     lines = [json.loads(x) for x in members[f"records/{scope_id}.ndjson"].splitlines()]
     for line in lines:
         kind = json.loads(line["header"])["kind"]
@@ -173,8 +181,14 @@ def test_a_rotated_key_verifies_from_the_old_trust_file(tmp_path: Path) -> None:
             now_ns=T0 + 2 * DAY,
         )
         assert VERIFIED == verify(done.path, old).text
+        before = made.export(name="before.zip")  # its checkpoint bears the old key's signature
+        assert VERIFIED == verify(before.path, old).text
+        assert VERIFIED == verify(before.path, trust_of(before)).text
+        made.signer = MALLORY
+        with pytest.raises(ExportRefused, match="not of this ledger"):
+            made.export(name="evil.zip")
         members = unpack(done.path.read_bytes())
-        _forge(members, old, made.signer)
+        _forge(members, old, fresh)
     finally:
         made.db.stop()
 
@@ -199,6 +213,12 @@ def _forge(members: dict[str, bytes], old: Trust, honest) -> None:
             evil = recreate(members, signer(67, "next"))
             evil[SIGNER] = SignerFile(verifier_of(signer(67, "next")), changes).encode()
             refused(sign_again(evil, signer(67, "next")), old, "3", SIGNER)
+
+
+def test_the_package_of_the_first_format_still_verifies(vectors: Path) -> None:
+    """The format is frozen: made once, by `python tests/unit/evidence/package_world.py`."""
+    trust = read_trust((vectors / "package_v1.trust.json").read_bytes())
+    assert VERIFIED == verify(vectors / "package_v1.zip", trust).text
 
 
 # -- flips --------------------------------------------------------------------------------------------------
