@@ -13,12 +13,13 @@ import contextlib
 import secrets
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from typing import Any, Final
 
 from evidence.errors import EvidenceError
 from evidence.logs import get_logger
 from evidence.store import Database
+from keymgmt import conductor_rules as rules
 from keymgmt import rotation_sak
 from keymgmt.bell import Bell
 from keymgmt.custody import LinkKeys
@@ -31,13 +32,12 @@ from keymgmt.errors import (
     StaleLease,
 )
 from keymgmt.evidencing import drafts
-from keymgmt.journal import Journal, LinkEntry, Loaded, OpEntry, Request, Save
+from keymgmt.journal import Journal, Loaded, OpEntry, Request, Save
 from keymgmt.lease import Lease, Term
-from keymgmt.lifetimes import retry_wait_ns
 from keymgmt.limits import LIMITS, Limits
 from keymgmt.linkstatus import LinkStatus, Presence, describe, view_of
 from keymgmt.model import LinkSpec
-from keymgmt.operations import PARAMS, RESULTS, OpKind, take
+from keymgmt.operations import PARAMS, OpKind, take
 from keymgmt.rotation import (
     Command,
     Outcome,
@@ -53,9 +53,6 @@ from keymgmt.scheduler import Wait, decide
 
 log = get_logger("keymgmt.conductor")
 _KMS: Final = frozenset({"mint", "wrap", "destroy"})
-_FENCE_CODES: Final = frozenset(
-    {"stale_token", "foreign_holder", "stale_sequence", "unknown_poll", "too_late"}
-)
 _MOST_PASSES: Final = 24  # steps that one wake-up may walk without giving others a turn
 
 
@@ -222,9 +219,9 @@ class Conductor:
         after = state
         for command in outstanding(state, spec, self._table, now):
             entry = loaded.operations.get(state.command_id(command.slot))
-            if entry is None or entry.status in {"pending", "cancelled"} or _fenced_off(entry):
+            if entry is None or entry.status in {"pending", "cancelled"} or rules.fenced_off(entry):
                 continue
-            after = with_outcome(after, spec, self._table, command.slot, _outcome(entry), now)
+            after = with_outcome(after, spec, self._table, command.slot, rules.outcome(entry), now)
             if after.serial != state.serial:
                 return after
         return tick(after, spec, self._table, now)
@@ -235,15 +232,15 @@ class Conductor:
         It may have seen a higher token or sequence than ours: the database was restored, or we are stale.
         Only the database says who leads; if that is still us, we continue above what it reported.
         """
-        refused = [entry for entry in loaded.operations.values() if _fenced_off(entry)]
+        refused = [entry for entry in loaded.operations.values() if rules.fenced_off(entry)]
         if not refused:
             return False
-        if any(_code(entry) in {"stale_token", "foreign_holder"} for entry in refused):
-            reported = max(_known(entry, "token") for entry in refused)
+        if any(rules.code(entry) in {"stale_token", "foreign_holder"} for entry in refused):
+            reported = max(rules.known(entry, "token") for entry in refused)
             self.term = await self._lease.raise_above(self._term(), reported)
             await self.journal.adopt(self.term)
             log.warning("fence_raised", link=spec.name, rotation=state.rotation, above=reported)
-        sequence = max(_known(entry, "op_seq") for entry in refused)
+        sequence = max(rules.known(entry, "op_seq") for entry in refused)
         await self.journal.raise_sequence(self._term(), spec.name, sequence)
         await self.journal.reopen(self._term(), [entry.op_id for entry in refused])
         for entry in refused:
@@ -297,9 +294,9 @@ class Conductor:
         term = self._term()
         save = Save(
             state=after,
-            entry=_standing(loaded.entry, after, self._limits, now),
+            entry=rules.standing(loaded.entry, after, self._limits, now),
             operations=orders,
-            cancel=_cancelled(before, after, loaded),
+            cancel=rules.cancelled(before, after, loaded),
             drafts=drafts(before, after, token=term.token, epoch=self._keys.epoch),
             request=request,
             purge="ciphertext" not in after.memo,
@@ -370,64 +367,3 @@ class Conductor:
         now = self._clock()
         view = view_of(spec, loaded, self._presence, self._limits)
         return describe(spec, loaded, view, past, self._table, self._custody_says.get(link, ""), now)
-
-
-def _outcome(entry: OpEntry) -> Outcome:
-    """An acknowledgement as the machine takes it; a result of another shape counts as a failure."""
-    if entry.status != "done":
-        status = "refused" if entry.status == "refused" else "failed"
-        return Outcome(status, {}, f"end {entry.side}: {entry.kind}: {entry.why}"[:512])  # type: ignore[arg-type]
-    try:
-        return Outcome(
-            "done", take(dict(entry.result), RESULTS[OpKind(entry.kind)], f"result of {entry.kind}")
-        )
-    except SaidNo as error:
-        return Outcome("failed", {}, f"end {entry.side}: {error}")
-
-
-def _fenced_off(entry: OpEntry) -> bool:
-    """True for a refusal by the agent's fence or clock: the order was never looked at."""
-    return entry.status == "refused" and _code(entry) in _FENCE_CODES
-
-
-def _code(entry: OpEntry) -> str:
-    return entry.why.partition(":")[0]
-
-
-def _known(entry: OpEntry, name: str) -> int:
-    """What the agent's fence holds, as its refusal reports it."""
-    value = entry.result.get(name, 0)
-    return value if isinstance(value, int) and not isinstance(value, bool) else 0
-
-
-def _cancelled(before: Rotation | None, after: Rotation, loaded: Loaded) -> list[str]:
-    """Operations of a step that was left: an agent that has not seen them must not do so any more."""
-    if before is None or before.serial == after.serial:
-        return []
-    return [op_id for op_id, entry in loaded.operations.items() if entry.status == "pending"]
-
-
-def _standing(entry: LinkEntry, state: Rotation, limits: Limits, now: int) -> LinkEntry | None:
-    """The link's standing after this write; None when it does not change."""
-    if state.end is None:
-        return None
-    entry = replace(entry, last_end=state.end, last_why=state.why or None)
-    if state.end == "complete":
-        live = {
-            "an": state.memo["an"],
-            "key_ids": state.memo["key_ids"],
-            "secy": state.memo["secy"],
-            "born_ns": str(_born(state)),
-            "rotation": state.rotation,
-        }
-        return replace(entry, live=live, failures=0, retry_ns=0)
-    if state.end == "rekeyed":
-        return replace(entry, live=None, failures=0, retry_ns=0)
-    failures = entry.failures + 1
-    wait = retry_wait_ns(failures, limits.retry_first_ms, limits.retry_max_ms)
-    return replace(entry, failures=failures, retry_ns=now + wait)
-
-
-def _born(state: Rotation) -> int:
-    """When the new key came into use at both ends: the commit."""
-    return next((p.left_ns for p in state.trail if p.step == "confirm"), state.entered_ns)
