@@ -35,6 +35,7 @@ def is_u64(value: Any) -> bool:
         isinstance(value, str)
         and value.isascii()
         and value.isdigit()
+        and len(value) <= 20
         and (value == "0" or value[0] != "0")
         and int(value) < 2**64
     )

@@ -256,7 +256,7 @@ class Agent:
             permit, validity = self.keeper.standing.permit, self.keeper.validity(sample.secy_id, now)
             why = keyed(sample) or ("" if self.keeper.clean(now) else "a violation was seen just now")
             if permit is not None and validity.left_ms and not why:
-                self.driver.permit(min(permit.arm_ms, validity.left_ms))
+                self.driver.permit(now + min(permit.arm_ms, validity.left_ms) * _MS)
             elif sample.path == "open":
                 self._drop()
 

@@ -197,8 +197,8 @@ class Executor:
         for key in (tx, rx):
             self._burnt.burn(key.key_id, key.check)
         try:
-            rx_check = self._driver.install_rx(_sa(prepared, rx, self._config.peer_sci))
-            tx_check = self._driver.install_tx(_sa(prepared, tx, self._config.sci))
+            rx_check = self._driver.install_rx(_sa(prepared, rx, self._config.peer_sci), prepared.secy_id)
+            tx_check = self._driver.install_tx(_sa(prepared, tx, self._config.sci), prepared.secy_id)
         except DriverRefused as no:
             raise _HalfDoneError(no.code, str(no)) from None
         return {

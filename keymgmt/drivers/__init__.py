@@ -96,20 +96,23 @@ class Core(Protocol):
         """Read the guard's own counters; empty where there is none."""
         ...
 
-    def permit(self, open_for_ms: int) -> None:
-        """Hold the path open for so long from now, without this process; 0 closes at once."""
+    def permit(self, until_ns: int) -> None:
+        """Hold the path open until then on CLOCK_BOOTTIME, without this process; 0 closes at once.
+
+        An instant and not a duration: a command that was delayed on its way opens nothing afterwards.
+        """
         ...
 
 
 class SakPort(Protocol):
     """Key port of drivers whose SAKs the agent installs (kernel, software)."""
 
-    def install_rx(self, sa: SaInstall) -> str:
-        """Install a receive SA, enabled; return the check value read back."""
+    def install_rx(self, sa: SaInstall, secy_id: str) -> str:
+        """Install a receive SA, enabled, into this SecY lifetime only; return the check value read back."""
         ...
 
-    def install_tx(self, sa: SaInstall) -> str:
-        """Install a transmit SA, not selected; return the check value read back."""
+    def install_tx(self, sa: SaInstall, secy_id: str) -> str:
+        """Install a transmit SA, not selected, into this SecY lifetime only; return the check value."""
         ...
 
     def select_tx(self, an: int, key_id: str, revert_after_ms: int) -> int | None:

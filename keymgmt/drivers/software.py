@@ -7,6 +7,7 @@ itself, within one frame of the end of its arm.
 from __future__ import annotations
 
 import json
+import os
 import socket
 import threading
 from collections.abc import Mapping
@@ -14,7 +15,8 @@ from typing import Any, Final
 
 from keymgmt.drivers import DriverFacts, Reading, SaInstall
 from keymgmt.drivers.software_control import MAX_MESSAGE, sa_to_json
-from keymgmt.errors import DriverRefused, DriverUnavailable
+from keymgmt.drivers.software_ports import peer_uid
+from keymgmt.errors import DriverRefused, DriverUnavailable, MessageRefused
 from keymgmt.operations import SaState, decode_counters
 
 FACTS: Final = DriverFacts(
@@ -24,6 +26,8 @@ FACTS: Final = DriverFacts(
     guard="wire filter of the data plane",
     worst_close_ms=1,
 )
+REPEATABLE: Final = frozenset({"read", "counters", "guard", "seen", "arm", "confirm"})
+"""Commands that may be sent again when their fate is unknown; a key is never one of them."""
 
 
 class SoftwareDriver:
@@ -42,6 +46,13 @@ class SoftwareDriver:
     def read(self) -> Reading:
         """Read configuration, SAs, path and counters back."""
         doc = self._ask("read")
+        try:
+            return self._reading(doc)
+        except (KeyError, TypeError, ValueError, MessageRefused):
+            raise DriverUnavailable("the data plane's read-back is malformed") from None
+
+    @staticmethod
+    def _reading(doc: Mapping[str, Any]) -> Reading:
         return Reading(
             secy_id=doc["secy_id"],
             protect=doc["protect"],
@@ -66,17 +77,17 @@ class SoftwareDriver:
         """Read the guard's own counters."""
         return decode_counters(self._ask("guard")["counters"])
 
-    def permit(self, open_for_ms: int) -> None:
-        """Hold the path open for so long from now; 0 closes at once."""
-        self._ask("arm", ms=open_for_ms)
+    def permit(self, until_ns: int) -> None:
+        """Hold the path open until then on CLOCK_BOOTTIME; 0 closes at once."""
+        self._ask("arm", until_ns=str(until_ns))
 
-    def install_rx(self, sa: SaInstall) -> str:
-        """Install a receive SA, enabled; return the check value read back."""
-        return str(self._ask("install_rx", sa=sa_to_json(sa))["check"])
+    def install_rx(self, sa: SaInstall, secy_id: str) -> str:
+        """Install a receive SA, enabled, into this SecY lifetime; return the check value read back."""
+        return str(self._ask("install_rx", sa=sa_to_json(sa), secy_id=secy_id)["check"])
 
-    def install_tx(self, sa: SaInstall) -> str:
-        """Install a transmit SA, not selected; return the check value read back."""
-        return str(self._ask("install_tx", sa=sa_to_json(sa))["check"])
+    def install_tx(self, sa: SaInstall, secy_id: str) -> str:
+        """Install a transmit SA, not selected, into this SecY lifetime; return the check value read back."""
+        return str(self._ask("install_tx", sa=sa_to_json(sa), secy_id=secy_id)["check"])
 
     def select_tx(self, an: int, key_id: str, revert_after_ms: int) -> int | None:
         """Transmit under this SA; return the AN of before."""
@@ -121,24 +132,26 @@ class SoftwareDriver:
     def _ask(self, command: str, **fields: Any) -> Mapping[str, Any]:
         message = json.dumps({"cmd": command, **fields}, separators=(",", ":")).encode()
         with self._lock:
-            reply = self._exchange(message)
+            reply = self._exchange(message, command in REPEATABLE)
         if "error" in reply:
             raise DriverRefused(reply["error"]["code"], reply["error"]["detail"])
         answer: Mapping[str, Any] = reply["ok"]
         return answer
 
-    def _exchange(self, message: bytes) -> Mapping[str, Any]:
+    def _exchange(self, message: bytes, repeatable: bool) -> Mapping[str, Any]:
         fresh = self._sock is None
         try:
             return self._once(message)
-        except OSError as lost:
+        except _NotSentError:
+            self._hang_up()  # the old connection broke before the command went out: harmless to try anew
+        except (OSError, ValueError) as lost:
             self._hang_up()
-            # A timeout leaves open whether the command was done; only a broken old connection is tried anew.
-            if fresh or isinstance(lost, TimeoutError):
+            # Whether the command was done is open; it may have been by a data plane that is dead by now.
+            if fresh or not repeatable or isinstance(lost, TimeoutError):
                 raise self._away() from None
         try:
             return self._once(message)
-        except OSError:
+        except (OSError, ValueError, _NotSentError):
             self._hang_up()
             raise self._away() from None
 
@@ -148,11 +161,19 @@ class SoftwareDriver:
             sock.settimeout(self._timeout_s)
             self._sock = sock
             sock.connect(self._path)
-        self._sock.send(message)
+            if peer_uid(sock) != os.geteuid():
+                self._hang_up()
+                raise DriverUnavailable("the control socket is held by another user: nothing was sent")
+        try:
+            self._sock.send(message)
+        except BrokenPipeError:
+            raise _NotSentError from None
         octets = self._sock.recv(MAX_MESSAGE)
         if not octets:
             raise ConnectionResetError
         reply: Mapping[str, Any] = json.loads(octets)
+        if not isinstance(reply, dict) or not {"ok", "error"} & set(reply):
+            raise ValueError("neither ok nor error")
         return reply
 
     def _hang_up(self) -> None:
@@ -163,3 +184,7 @@ class SoftwareDriver:
     @staticmethod
     def _away() -> DriverUnavailable:
         return DriverUnavailable("the data plane does not answer", fix="restart it, then rekey the link")
+
+
+class _NotSentError(Exception):
+    """The connection was broken before the command left this process."""

@@ -10,10 +10,25 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+from keymgmt.checks import (
+    Check,
+    encode_counters,
+    is_an,
+    is_check,
+    is_count,
+    is_hex,
+    is_key_id,
+    is_map,
+    is_nonce,
+    is_sci,
+    is_str,
+    is_u64,
+    object_of,
+    take,
+)
 from keymgmt.drivers import SaInstall
 from keymgmt.drivers.software_plane import Plane
 from keymgmt.errors import DriverRefused
-from keymgmt.operations import encode_counters
 
 MAX_MESSAGE: Final = 65_536  # octets
 Command = Callable[[Plane, Mapping[str, Any], int], Mapping[str, Any]]
@@ -23,14 +38,16 @@ def answer(plane: Plane, message: bytes, now_ns: int) -> bytes:
     """Carry one command out and return the answer's octets. Never raises."""
     try:
         doc = json.loads(message)
-        command = COMMANDS[doc.pop("cmd")]
+        command, fields = COMMANDS[doc.pop("cmd")]
+        doc = take(doc, fields, "command")
         if plane.faults is not None:
             plane.faults.delay()
+        plane.watch(now_ns)
         reply: dict[str, Any] = {"ok": dict(command(plane, doc, now_ns))}
     except DriverRefused as no:
         reply = {"error": {"code": no.code, "detail": str(no)}}
-    except (KeyError, TypeError, ValueError, AttributeError):
-        # The text of these may quote the command, and a command may hold a key.
+    except Exception:
+        # Its text may quote the command, and a command may hold a key. No message may end this process.
         reply = {"error": {"code": "EINVAL", "detail": "malformed command"}}
     return json.dumps(reply, separators=(",", ":")).encode()
 
@@ -85,6 +102,8 @@ def _counters(plane: Plane, _doc: Mapping[str, Any], _now_ns: int) -> Mapping[st
 
 
 def _install(plane: Plane, doc: Mapping[str, Any], direction: str) -> Mapping[str, Any]:
+    if doc["secy_id"] != plane.secy.secy_id:
+        raise DriverRefused("ESTALE", "the key was meant for another SecY lifetime")
     sa, faults = _sa_from_json(doc["sa"]), plane.faults
     if faults is not None:
         sa = faults.key(sa, direction)
@@ -115,7 +134,7 @@ def _probe(plane: Plane, doc: Mapping[str, Any], _now_ns: int) -> Mapping[str, A
 
 
 def _arm(plane: Plane, doc: Mapping[str, Any], now_ns: int) -> Mapping[str, Any]:
-    plane.arm(int(doc["ms"]), now_ns)
+    plane.arm(int(doc["until_ns"]))
     return {"path": plane.path(now_ns)}
 
 
@@ -125,25 +144,42 @@ def _fault(plane: Plane, doc: Mapping[str, Any], _now_ns: int) -> Mapping[str, A
     if doc["name"] == "clear":
         plane.faults.clear()
     else:
-        plane.faults.inject(doc["name"], doc.get("params", {}))
+        plane.faults.inject(doc["name"], doc["params"])
     return {"faults": list(plane.faults.active())}
 
 
-COMMANDS: Final[Mapping[str, Command]] = {
-    "read": _read,
-    "counters": _counters,
-    "guard": lambda plane, _doc, _now: {"counters": encode_counters(plane.guard.counters())},
-    "install_tx": lambda plane, doc, _now: _install(plane, doc, "tx"),
-    "install_rx": lambda plane, doc, _now: _install(plane, doc, "rx"),
-    "select": _select,
-    "confirm": _confirm,
-    "revert": lambda plane, doc, _now: {"encoding_an": plane.revert_tx(doc["an"], doc["key_id"])},
-    "retire_tx": _retire_tx,
-    "retire_rx": lambda plane, doc, _now: {
-        "finals": encode_counters(plane.secy.delete_rx(doc["an"], doc["key_id"]))
-    },
-    "probe": _probe,
-    "seen": lambda plane, doc, _now: {"nonces": plane.seen(doc["probe_id"])},
-    "arm": _arm,
-    "fault": _fault,
+_SA: Final[Mapping[str, Check]] = {
+    "an": is_an,
+    "cipher": is_str,
+    "sci": is_sci,
+    "ssci": is_count,
+    "key_id": is_key_id,
+    "check": is_check,
+    "sak": lambda v: is_hex(16)(v) or is_hex(32)(v),
+    "salt": is_hex(12),
+}
+_INSTALL: Final[Mapping[str, Check]] = {"sa": object_of(_SA), "secy_id": is_nonce}
+_NAMED: Final[Mapping[str, Check]] = {"an": is_an, "key_id": is_key_id}
+
+COMMANDS: Final[Mapping[str, tuple[Command, Mapping[str, Check]]]] = {
+    "read": (_read, {}),
+    "counters": (_counters, {}),
+    "guard": (lambda plane, _doc, _now: {"counters": encode_counters(plane.guard.counters())}, {}),
+    "install_tx": (lambda plane, doc, _now: _install(plane, doc, "tx"), _INSTALL),
+    "install_rx": (lambda plane, doc, _now: _install(plane, doc, "rx"), _INSTALL),
+    "select": (_select, {**_NAMED, "revert_after_ms": is_count}),
+    "confirm": (_confirm, {"an": is_an}),
+    "revert": (
+        lambda plane, doc, _now: {"encoding_an": plane.revert_tx(doc["an"], doc["key_id"])},
+        _NAMED,
+    ),
+    "retire_tx": (_retire_tx, _NAMED),
+    "retire_rx": (
+        lambda plane, doc, _now: {"finals": encode_counters(plane.secy.delete_rx(doc["an"], doc["key_id"]))},
+        _NAMED,
+    ),
+    "probe": (_probe, {"count": is_count, "probe_id": is_nonce}),
+    "seen": (lambda plane, doc, _now: {"nonces": plane.seen(doc["probe_id"])}, {"probe_id": is_nonce}),
+    "arm": (_arm, {"until_ns": is_u64}),
+    "fault": (_fault, {"name": is_str, "params": is_map}),
 }

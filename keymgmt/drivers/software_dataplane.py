@@ -10,8 +10,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import resource
 import selectors
 import signal
 import socket
@@ -25,16 +23,18 @@ from keymgmt.drivers.software_plane import Plane
 from keymgmt.drivers.software_ports import (
     MAX_FRAME,
     Address,
+    accepted,
     addresses,
     boottime_ns,
     control_socket,
-    peer_uid,
     send_quietly,
     udp_port,
 )
 from keymgmt.drivers.software_secy import SecyConfig
+from keymgmt.processes import keep_out_of_core_files
 
 BATCH: Final = 128  # frames taken from one port before the others get a turn
+MOST_PEERS: Final = 8  # control connections at a time; its agent needs one
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +83,7 @@ class DataPlane:
         self._wire = udp_port(*config.wire)
         self._control = control_socket(config.control)
         self._path = config.control
-        self._stopped = False
+        self._stopped, self._peers = False, 0
         self._selector = selectors.DefaultSelector()
         self.plane = Plane(
             config.secy,
@@ -114,24 +114,23 @@ class DataPlane:
         self._selector.register(sock, selectors.EVENT_READ, ready)
 
     def _frames(self, sock: socket.socket, take: Callable[[bytes, int], None]) -> None:
-        now = boottime_ns()
         for _ in range(BATCH):
             try:
                 frame = sock.recv(MAX_FRAME)
             except BlockingIOError:
                 return
-            except ConnectionRefusedError:
+            except OSError:  # a neighbour that is away, told late
                 continue
-            take(frame, now)
+            take(frame, boottime_ns())  # each by its own time: the process may stand still in between
 
     def _accept(self) -> None:
-        try:
-            peer, _ = self._control.accept()
-        except OSError:
+        peer = accepted(self._control)
+        if peer is None:
             return
-        if peer_uid(peer) != os.geteuid():
+        if self._peers >= MOST_PEERS:
             peer.close()
             return
+        self._peers += 1
         self._watch(peer, lambda: self._command(peer))
 
     def _command(self, peer: socket.socket) -> None:
@@ -143,6 +142,7 @@ class DataPlane:
         except OSError:
             pass
         self._selector.unregister(peer)
+        self._peers -= 1
         peer.close()
 
     def _close(self) -> None:
@@ -155,7 +155,7 @@ class DataPlane:
 
 def run(doc: Mapping[str, Any]) -> None:
     """Run a data plane until SIGTERM. The fork server and `main` end here."""
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    keep_out_of_core_files()
     plane = DataPlane(DataPlaneConfig.from_json(doc))
     signal.signal(signal.SIGTERM, plane.stop)
     signal.signal(signal.SIGINT, signal.SIG_IGN)

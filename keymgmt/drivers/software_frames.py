@@ -23,6 +23,7 @@ TAG_OCTETS: Final = 16  # EtherType 2, TCI/AN 1, SL 1, PN 4, SCI 8
 HEADER_OCTETS: Final = 12 + TAG_OCTETS
 ICV_OCTETS: Final = 16
 SHORT: Final = 48  # secure data below this puts its length into SL (9.7)
+LEAST_FRAME: Final = 60  # octets without FCS; a MAC pads shorter frames up to this
 PN32_END: Final = 2**32
 PN64_END: Final = 2**64
 
@@ -114,7 +115,9 @@ def parse(frame: bytes) -> Tag:
     if bool(tci & TCI_E) != bool(tci & TCI_C):
         raise FrameRefused("E and C differ")
     data = len(frame) - HEADER_OCTETS - ICV_OCTETS
-    if short >= SHORT or (short and data < short) or (not short and data < SHORT):
+    if short >= SHORT or (not short and data < SHORT):
+        raise FrameRefused("SL does not fit the frame's length")
+    if short and (data < short or (data > short and len(frame) > LEAST_FRAME)):
         raise FrameRefused("SL does not fit the frame's length")
     return Tag(tci & AN_MASK, bool(tci & TCI_E), pn32, sci)
 
@@ -143,7 +146,8 @@ def recover_pn(pn32: int, lowest_pn: int) -> int:
     """Return the 64-bit PN of an XPN frame (10.6.2).
 
     The upper half is that of the lowest acceptable PN, plus one when only that PN's lower half has its most
-    significant bit set: so at most 2**31 - 1 frames may be lost in a row.
+    significant bit set: so at most 2**31 - 1 frames may be lost in a row. The result may lie past the end of
+    the number space; no frame with such a PN can be valid.
     """
     high = lowest_pn >> 32
     if lowest_pn & 0x8000_0000 and not pn32 & 0x8000_0000:
@@ -152,7 +156,11 @@ def recover_pn(pn32: int, lowest_pn: int) -> int:
 
 
 class ReplayWindow:
-    """Next expected PN and lowest acceptable PN of a receive SA (10.6.2, 10.6.4)."""
+    """Next expected PN and lowest acceptable PN of a receive SA (10.6.2, 10.6.4).
+
+    As the standard has it, a frame that is repeated *within* the window is accepted again; a window of 0
+    accepts each frame once and in order.
+    """
 
     __slots__ = ("lowest", "next_pn", "window")
 

@@ -2,7 +2,8 @@
 
 Passes to the wire only EtherType 0x88e5 with TCI E=1 and C=1 (rotation.md section 3, clear frame); everything
 else is dropped and counted, whatever the SecY believes of its own configuration. Arriving frames are
-classified and counted the same way and handed on, so that the strict SecY counts them too: two witnesses.
+classified and counted the same way before the SecY counts them too: two witnesses. What the SecY would then
+deliver of a frame that was readable on the wire (integrity only) is withheld.
 """
 
 from __future__ import annotations
@@ -21,11 +22,12 @@ def is_confidential(frame: bytes) -> bool:
 class Guard:
     """Filter and counters of one wire port. `send` is the wire's own send."""
 
-    __slots__ = ("_send", "in_clear", "in_frames", "out_dropped", "out_frames")
+    __slots__ = ("_send", "in_clear", "in_dropped", "in_frames", "out_dropped", "out_frames")
 
     def __init__(self, send: Callable[[bytes], None]) -> None:
         self._send = send
-        self.out_frames = self.out_dropped = self.in_frames = self.in_clear = 0
+        self.out_frames = self.out_dropped = 0
+        self.in_frames = self.in_clear = self.in_dropped = 0
 
     def transmit(self, frame: bytes) -> None:
         """Put a frame on the wire when it is confidential; count a drop when not."""
@@ -35,17 +37,24 @@ class Guard:
         self.out_frames += 1
         self._send(frame)
 
-    def arrived(self, frame: bytes) -> None:
-        """Count a frame from the wire."""
+    def arrived(self, frame: bytes) -> bool:
+        """Count a frame from the wire; return whether what it holds may be delivered."""
         self.in_frames += 1
-        if not is_confidential(frame):
-            self.in_clear += 1
+        if is_confidential(frame):
+            return True
+        self.in_clear += 1
+        return False
+
+    def withheld(self) -> None:
+        """Count a frame that the SecY found valid and that was readable on the wire."""
+        self.in_dropped += 1
 
     def counters(self) -> dict[str, int]:
         """Return `guard.*` and the port's own frame counters."""
         return {
             "guard.OutDropped": self.out_dropped,
             "guard.InClear": self.in_clear,
+            "guard.InDropped": self.in_dropped,
             "port.TxFrames": self.out_frames,
             "port.RxFrames": self.in_frames,
         }

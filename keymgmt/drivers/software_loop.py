@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import selectors
 import signal
 import socket
@@ -11,7 +10,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from keymgmt.drivers.software_ports import MAX_FRAME, boottime_ns, control_socket, peer_uid
+from keymgmt.drivers.software_ports import MAX_FRAME, accepted, boottime_ns, control_socket
 
 BATCH: Final = 256  # frames taken from one port before the others get a turn
 Handler = Callable[[Mapping[str, Any]], Mapping[str, Any]]
@@ -64,19 +63,14 @@ class Loop:
                 frame = sock.recv(MAX_FRAME)
             except BlockingIOError:
                 return
-            except ConnectionRefusedError:
+            except OSError:  # a neighbour that is away, told late
                 continue
             take(frame)
 
     def _accept(self, listener: socket.socket) -> None:
-        try:
-            peer, _ = listener.accept()
-        except OSError:
-            return
-        if peer_uid(peer) == os.geteuid():
+        peer = accepted(listener)
+        if peer is not None:
             self._register(peer, lambda: self._command(peer))
-        else:
-            peer.close()
 
     def _command(self, peer: socket.socket) -> None:
         try:
@@ -92,7 +86,7 @@ class Loop:
     def _reply(self, message: bytes) -> Mapping[str, Any]:
         try:
             return {"ok": dict(self._answer(json.loads(message)))}
-        except (KeyError, ValueError, TypeError) as bad:
+        except (KeyError, ValueError, TypeError, AttributeError, RecursionError) as bad:
             return {"error": {"code": "EINVAL", "detail": type(bad).__name__}}
 
 

@@ -26,12 +26,14 @@ PROBE_PAYLOAD: Final = 46  # octets, the shortest Ethernet payload
 STEADY: Final = "00" * 16  # probe id of the steady probes
 MAX_BURST: Final = 256
 KEPT_PROBES: Final = 16
+MAX_USER_FRAME: Final = 65_507 - 32  # octets: the longest UDP payload less SecTAG and ICV
 STATS: Final = (
     "user.Tx",  # frames of the controlled port, taken
     "user.Rx",  # frames given to the controlled port
     "user.TxClosed",  # dropped because the path is closed
     "user.RxClosed",
     "user.TxReserved",  # dropped because they looked like a probe
+    "user.TxTooLong",  # dropped because SecTAG and ICV would not fit
     "probe.Sent",
     "probe.Seen",
 )
@@ -80,6 +82,8 @@ class Plane:
         """Take a frame from the controlled port."""
         if len(frame) < 14 or frame[12:14] == PROBE_TYPE:
             self._stats["user.TxReserved"] += 1
+        elif len(frame) > MAX_USER_FRAME:
+            self._stats["user.TxTooLong"] += 1
         elif now_ns >= self.open_until_ns:
             self._stats["user.TxClosed"] += 1
         else:
@@ -90,11 +94,13 @@ class Plane:
         """Take a frame from the wire."""
         if self.faults is not None and self.faults.is_on("drop_rx"):
             return
-        self.guard.arrived(frame)
-        data = self.secy.receive(frame)
+        deliver = self.guard.arrived(frame)
+        data = self.secy.receive(frame)  # in any case: its counters are the other witness
         if data is None:
             return
-        if data[12:14] == PROBE_TYPE:
+        if not deliver:
+            self.guard.withheld()
+        elif data[12:14] == PROBE_TYPE:
             self._probe_arrived(data)
         elif now_ns >= self.open_until_ns:
             self._stats["user.RxClosed"] += 1
@@ -112,9 +118,9 @@ class Plane:
 
     # --- opening
 
-    def arm(self, for_ms: int, now_ns: int) -> None:
-        """Hold the path open until `for_ms` from now; 0 closes at once."""
-        self.open_until_ns = now_ns + for_ms * 1_000_000 if for_ms else 0
+    def arm(self, until_ns: int) -> None:
+        """Hold the path open until then; 0, like any instant that has passed, closes at once."""
+        self.open_until_ns = until_ns
 
     def path(self, now_ns: int) -> str:
         """Return "open" or "closed"."""
@@ -150,10 +156,12 @@ class Plane:
         if self.revert is not None and self.revert.was == an:
             raise DriverRefused("EBUSY", "a pending revert goes back to this SA")
 
-    def _fire(self) -> None:
-        pending, self.revert = self.revert, None
-        if pending is None:
+    def watch(self, now_ns: int) -> None:
+        """Revert a select whose time has passed. Comes before any command, so that none overtakes it."""
+        pending = self.revert
+        if pending is None or now_ns < pending.at_ns:
             return
+        self.revert = None
         old = self.secy.tx.get(pending.was) if pending.was is not None else None
         usable = old is not None and old.key_id == pending.was_key_id
         self.secy.encoding_an = pending.was if usable else None
@@ -196,8 +204,7 @@ class Plane:
 
     def tick(self, now_ns: int) -> None:
         """Do what is due: revert, steady probe."""
-        if self.revert is not None and now_ns >= self.revert.at_ns:
-            self._fire()
+        self.watch(now_ns)
         if self._interval_ns and now_ns >= self._next_probe_ns:
             self._next_probe_ns = now_ns + self._interval_ns
             if self.secy.encoding_an is not None:

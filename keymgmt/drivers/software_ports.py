@@ -48,6 +48,8 @@ def send_quietly(sock: socket.socket, frame: bytes) -> None:
             sock.send(frame)
         except OSError:
             return
+    except OSError:  # too long, no route, a packet filter
+        return
 
 
 def control_socket(path: str) -> socket.socket:
@@ -60,7 +62,21 @@ def control_socket(path: str) -> socket.socket:
     finally:
         os.umask(mask)
     sock.listen(8)
+    sock.setblocking(False)
     return sock
+
+
+def accepted(listener: socket.socket) -> socket.socket | None:
+    """Accept one client of this user, non-blocking, so that one who never reads stops nobody; else None."""
+    try:
+        peer, _ = listener.accept()
+    except OSError:
+        return None
+    if peer_uid(peer) != os.geteuid():
+        peer.close()
+        return None
+    peer.setblocking(False)
+    return peer
 
 
 def peer_uid(sock: socket.socket) -> int:

@@ -14,6 +14,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from keymgmt.checks import is_sci
+from keymgmt.derive import SAK_OCTETS, is_xpn
 from keymgmt.drivers import SaInstall
 from keymgmt.drivers.software_frames import (
     ETHERTYPE,
@@ -28,6 +30,7 @@ from keymgmt.drivers.software_frames import (
 from keymgmt.errors import DriverRefused, FrameRefused
 
 ETHERTYPE_AT: Final = slice(12, 14)
+MOST_WINDOW: Final = {False: 2**32 - 1, True: 2**30 - 1}  # by XPN (802.1AEbw)
 TX_SA = ("OutPktsProtected", "OutPktsEncrypted")
 TX_SC = (*TX_SA, "OutOctetsProtected", "OutOctetsEncrypted")
 RX_SA = ("InPktsOK", "InPktsNotValid", "InPktsNotUsingSA")
@@ -77,8 +80,7 @@ class SecY:
     """
 
     def __init__(self, config: SecyConfig) -> None:
-        if config.sci == config.peer_sci:
-            raise DriverRefused("EINVAL", "the receive SC has this SecY's own SCI")
+        _refuse_config(config)
         self.config = config
         self.secy_id = secrets.token_hex(16)
         self.protect = self.encrypt = True
@@ -185,8 +187,11 @@ class SecY:
         if sa is None:
             self.rx_stats["InPktsNotUsingSA"] += 1
             return None
+        if not tag.pn32 and not sa.cipher.xpn:  # figure 10-5
+            self.secy_stats["InPktsBadTag"] += 1
+            return None
         pn = recover_pn(tag.pn32, sa.replay.lowest) if sa.cipher.xpn else tag.pn32
-        if sa.replay.late(pn):
+        if sa.replay.late(pn) or pn >= sa.cipher.pn_end:
             self.rx_stats["InPktsLate"] += 1
             return None
         try:
@@ -214,6 +219,20 @@ class SecY:
             flat |= {f"rxsa.{an}.{name}": value for name, value in rx.stats.items()}
         flat["port.TxDropped"] = self.tx_dropped
         return flat
+
+
+def _refuse_config(config: SecyConfig) -> None:
+    if not (is_sci(config.sci) and is_sci(config.peer_sci)):
+        raise DriverRefused("EINVAL", "an SCI is 16 lower-case hex digits")
+    if config.sci == config.peer_sci:
+        raise DriverRefused("EINVAL", "the receive SC has this SecY's own SCI")
+    if config.cipher not in SAK_OCTETS:
+        raise DriverRefused("EINVAL", f"unknown cipher suite; known: {', '.join(SAK_OCTETS)}")
+    most = MOST_WINDOW[is_xpn(config.cipher)]
+    if not 0 <= config.replay_window <= most:
+        raise DriverRefused("EINVAL", f"a replay window of this suite is 0 to {most}")
+    if not 1 <= config.max_sa_per_sc <= 4:
+        raise DriverRefused("EINVAL", "a secure channel has 1 to 4 SAs")
 
 
 __all__ = ["HEADER_OCTETS", "RxSa", "SecY", "SecyConfig", "TxSa"]

@@ -78,7 +78,7 @@ class MemoryLink:
 
     def open(self, for_ms: int = 1000) -> None:
         for plane in self.ends.values():
-            plane.arm(for_ms, self.now)
+            plane.arm(self.now + for_ms * MS)
 
     def carry(self) -> list[bytes]:
         """Deliver what stands on both wires; return the frames."""
@@ -171,8 +171,9 @@ class SocketLink:
         """Install, select and confirm one key by the drivers, receive before transmit."""
         keys = pairs(rotation, an, self.cipher)
         for end, peer in (("a", "b"), ("b", "a")):
-            self.drivers[end].install_rx(sa(keys[end].rx, an, SCI[peer], self.cipher))
-            self.drivers[end].install_tx(sa(keys[end].tx, an, SCI[end], self.cipher))
+            secy_id = self.drivers[end].read().secy_id
+            self.drivers[end].install_rx(sa(keys[end].rx, an, SCI[peer], self.cipher), secy_id)
+            self.drivers[end].install_tx(sa(keys[end].tx, an, SCI[end], self.cipher), secy_id)
         for end in "ab":
             self.drivers[end].select_tx(an, keys[end].tx.key_id, 5000)
             self.drivers[end].confirm(an)

@@ -147,7 +147,7 @@ def test_key_ids_are_burnt_before_hardware_is_touched(desk: Desk) -> None:
         def __getattr__(self, name: str) -> Any:
             return getattr(self.real, name)
 
-        def install_rx(self, _sa: Any) -> str:
+        def install_rx(self, _sa: Any, _secy_id: str) -> str:
             raise KeyboardInterrupt
 
     desk.link.start_plane("a")

@@ -19,7 +19,7 @@ def test_user_frames_are_dropped_both_ways_while_closed_and_probes_pass() -> Non
     a, b = link.ends["a"], link.ends["b"]
     a.from_user(USER, link.now)
     assert [] == link.wire["a"]
-    a.arm(1000, link.now)
+    a.arm(link.now + 1000 * MS)
     a.from_user(USER, link.now)  # a is open, b is closed
     link.carry()
     assert [] == link.user["b"]
@@ -36,10 +36,10 @@ def test_the_opening_ends_by_itself_and_can_be_dropped() -> None:
     link = MemoryLink()
     link.key()
     plane = link.ends["a"]
-    plane.arm(500, link.now)
+    plane.arm(link.now + 500 * MS)
     assert ("open", "open", "closed") == tuple(plane.path(link.now + ms * MS) for ms in (0, 499, 500))
-    plane.arm(500, link.now)
-    plane.arm(0, link.now)
+    plane.arm(link.now + 500 * MS)
+    plane.arm(0)
     assert "closed" == plane.path(link.now)
 
 
@@ -125,9 +125,10 @@ def ask(link: MemoryLink, command: str, **fields: object) -> dict[str, object]:
 def test_control_commands_read_back_what_is() -> None:
     link = MemoryLink()
     keys = pairs()["a"]
-    check = ask(link, "install_rx", sa=sa_to_json(sa(keys.rx, 0, SCI["b"])))
+    secy_id = link.ends["a"].secy.secy_id
+    check = ask(link, "install_rx", sa=sa_to_json(sa(keys.rx, 0, SCI["b"])), secy_id=secy_id)
     assert {"ok": {"check": keys.rx.check}} == check
-    ask(link, "install_tx", sa=sa_to_json(sa(keys.tx, 0, SCI["a"])))
+    ask(link, "install_tx", sa=sa_to_json(sa(keys.tx, 0, SCI["a"])), secy_id=secy_id)
     assert {"ok": {"encoding_an": 0, "was": None}} == ask(
         link, "select", an=0, key_id=keys.tx.key_id, revert_after_ms=50
     )
@@ -159,7 +160,7 @@ def test_a_malformed_command_is_refused_without_quoting_it(message: bytes) -> No
 
 def test_faults_are_refused_unless_the_data_plane_was_started_for_them() -> None:
     link = MemoryLink()
-    reply = ask(link, "fault", name="encrypt_off")
+    reply = ask(link, "fault", name="encrypt_off", params={})
     assert "EPERM" == reply["error"]["code"]  # type: ignore[index]
     assert link.ends["a"].secy.encrypt
     assert [] == ask(link, "read")["ok"]["faults"]  # type: ignore[index]

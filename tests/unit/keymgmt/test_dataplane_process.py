@@ -6,9 +6,10 @@ import time
 from typing import Any
 
 import pytest
-from agent_rig import LINK, SocketLink, socket_link
+from agent_rig import LINK, MS, SocketLink, socket_link
 
 from keymgmt.drivers.software_loop import ask
+from keymgmt.drivers.software_ports import boottime_ns
 from keymgmt.errors import DriverRefused, DriverUnavailable
 
 
@@ -43,7 +44,7 @@ def test_rotations_under_traffic_lose_nothing_and_show_nothing(cipher: str) -> N
     with socket_link(cipher=cipher) as link:
         keys = [link.rotate(0, "r0")]
         for driver in link.drivers.values():
-            driver.permit(30_000)
+            driver.permit(boottime_ns() + 30_000 * MS)
         ask(link.traffic_config["control"], "resume")
         for number in range(1, 6):  # the AN wraps from 3 to 0
             time.sleep(0.15)
@@ -74,7 +75,7 @@ def test_the_path_closes_by_itself_at_the_end_of_its_arm() -> None:
     with socket_link() as link:
         link.rotate(0, "r0")
         for driver in link.drivers.values():
-            driver.permit(300)
+            driver.permit(boottime_ns() + 300 * MS)
         ask(link.traffic_config["control"], "resume")
         wait_for(lambda: traffic(link)["a>b"]["received"])
         wait_for(lambda: link.drivers["a"].read().path == "closed")
@@ -91,7 +92,7 @@ def test_encryption_off_behind_the_back_shows_in_counters_and_never_on_the_wire(
     with socket_link(allow_faults=True) as link:
         link.rotate(0, "r0")
         for driver in link.drivers.values():
-            driver.permit(10_000)
+            driver.permit(boottime_ns() + 10_000 * MS)
         ask(link.traffic_config["control"], "resume")
         wait_for(lambda: traffic(link)["a>b"]["received"])
         link.drivers["a"].fault("encrypt_off")
@@ -140,7 +141,7 @@ def test_a_cut_direction_is_silence_and_loses_only_that_way() -> None:
     with socket_link() as link:
         link.rotate(0, "r0")
         for driver in link.drivers.values():
-            driver.permit(10_000)
+            driver.permit(boottime_ns() + 10_000 * MS)
         ask(link.traffic_config["control"], "resume")
         wait_for(lambda: traffic(link)["a>b"]["received"])
         ask(link.relay_config["control"], "cut", link=LINK, directions=["a>b"])

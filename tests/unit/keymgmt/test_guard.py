@@ -8,6 +8,7 @@ from agent_rig import CANARY, SCI, USER, MemoryLink, pairs, sa
 from hypothesis import given
 from hypothesis import strategies as st
 
+from keymgmt.drivers import SaInstall
 from keymgmt.drivers.software_control import answer, sa_to_json
 from keymgmt.drivers.software_guard import Guard, is_confidential
 
@@ -50,6 +51,11 @@ def fault(link: MemoryLink, end: str, name: str, **params: object) -> list[str]:
     return names
 
 
+def install(link: MemoryLink, command: str, key: SaInstall) -> bytes:
+    doc = {"cmd": command, "sa": sa_to_json(key), "secy_id": link.ends["a"].secy.secy_id}
+    return json.dumps(doc).encode()
+
+
 @pytest.mark.parametrize(
     ("name", "counter"), [("encrypt_off", "txsc.OutPktsProtected"), ("protect_off", "secy.OutPktsUntagged")]
 )
@@ -75,7 +81,7 @@ def test_a_wrong_key_behind_a_right_check_value_is_only_seen_by_the_peers_counte
     keys = pairs("r2", 1)
     reply = {}
     for direction, key, sci in (("rx", keys["a"].rx, SCI["b"]), ("tx", keys["a"].tx, SCI["a"])):
-        message = json.dumps({"cmd": f"install_{direction}", "sa": sa_to_json(sa(key, 1, sci))}).encode()
+        message = install(link, f"install_{direction}", sa(key, 1, sci))
         reply[direction] = json.loads(answer(link.ends["a"], message, link.now))["ok"]["check"]
     assert {"rx": keys["a"].rx.check, "tx": keys["a"].tx.check} == reply
     link.ends["b"].secy.add_rx(sa(keys["b"].rx, 1, SCI["a"]))
@@ -92,7 +98,7 @@ def test_a_wrong_check_value_is_what_the_read_back_says() -> None:
     link = MemoryLink(allow_faults=True)
     fault(link, "a", "wrong_check")
     key = pairs()["a"].rx
-    message = json.dumps({"cmd": "install_rx", "sa": sa_to_json(sa(key, 0, SCI["b"]))}).encode()
+    message = install(link, "install_rx", sa(key, 0, SCI["b"]))
     assert key.check != json.loads(answer(link.ends["a"], message, link.now))["ok"]["check"]
 
 
@@ -110,7 +116,7 @@ def test_a_dropped_direction_arrives_nowhere(name: str, end: str) -> None:
 
 def test_an_unknown_fault_is_refused() -> None:
     link = MemoryLink(allow_faults=True)
-    message = b'{"cmd":"fault","name":"melt"}'
+    message = b'{"cmd":"fault","name":"melt","params":{}}'
     assert "EINVAL" == json.loads(answer(link.ends["a"], message, 0))["error"]["code"]
 
 
