@@ -11,7 +11,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import trustme
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -106,7 +106,7 @@ class Live:
         self.bell = Bell()
         self._tasks: list[asyncio.Task[None]] = []
 
-    async def __aenter__(self) -> Live:
+    async def __aenter__(self) -> Self:
         try:
             await self._start()
         except BaseException:
@@ -325,11 +325,11 @@ class Live:
 
     async def _stop(self) -> None:
         await self.stop_conductor()
+        for process in self.spawned.values():
+            end(process)
         with contextlib.suppress(AttributeError):
             self.hub.close()
             await self.listeners.stop()
-        for process in self.spawned.values():
-            end(process)
         for name in ("fork", "bao", "database"):
             part = getattr(self, name, None)
             if part is not None:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from sqlalchemy import text
+from world import SECOND, A, B, World, make_link
 
 from evidence.records import Draft
 from evidence.store import Database
@@ -18,7 +19,6 @@ from keymgmt.errors import CustodyUnavailable
 from keymgmt.model import LinkSpec
 from keymgmt.operations import Ack, AckStatus
 from keymgmt.rotation import Rotation
-from world import SECOND, A, B, World, make_link
 
 assert _tables
 

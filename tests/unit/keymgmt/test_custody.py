@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from bao_server import Bao
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
-from bao_server import Bao
 from keymgmt.agents.config import BaoPaths, Server
 from keymgmt.agents.enrol import enrol
 from keymgmt.agents.identity import Candidate, Identity
@@ -36,9 +36,9 @@ def keys(bao: Bao) -> OpenBaoLinkKeys:
 
 
 @pytest.fixture(scope="module")
-def agent(bao: Bao, links: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Vault]:
+def agent(bao: Bao, links: None, tmp_path_factory: pytest.TempPathFactory) -> Vault:
     identity = enrolled(bao, "c1-a", "c1", tmp_path_factory.mktemp("agent"))
-    yield Vault(server(bao), PATHS, lambda: identity)
+    return Vault(server(bao), PATHS, lambda: identity)
 
 
 def server(bao: Bao) -> Server:

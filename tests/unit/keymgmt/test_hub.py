@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from control_rig import Rig
 from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric.ec import (
     ECDSA,
@@ -22,8 +23,8 @@ from cryptography.hazmat.primitives.asymmetric.ec import (
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509.oid import NameOID
+from world import A
 
-from control_rig import Rig
 from keymgmt.counters import Violation, sign_sample
 from keymgmt.errors import CouldNotTell
 from keymgmt.hub import AgentHub
@@ -31,7 +32,6 @@ from keymgmt.limits import Limits
 from keymgmt.observed import ViolationReport
 from keymgmt.permit import PermitRequest
 from keymgmt.samples import Sample
-from world import A
 
 NONCE = "ab" * 16
 

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sqlalchemy import text
+from world import make_link
 
 from evidence.store import Database
 from keymgmt import journal as journal_module
@@ -19,7 +20,6 @@ from keymgmt.errors import StaleLease
 from keymgmt.journal import Journal, Save
 from keymgmt.lease import Lease, Term, fence
 from keymgmt.rotation import Rotation, begin
-from world import make_link
 
 assert _tables
 SECOND = 1_000_000_000

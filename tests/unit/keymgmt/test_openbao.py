@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-
 from bao_server import Bao
+
 from keymgmt.bao import BaoSession
 from keymgmt.custody_openbao import OpenBaoLinkKeys, OpenBaoStore
 from keymgmt.errors import CustodyRefused, CustodyUnavailable, EpochMismatch, RightsRefused

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import pytest
+from world import SECOND, A, B, World, make_link
 
 from keymgmt.rotation import Rotation
-from world import SECOND, A, B, World, make_link
 
 
 @dataclass(frozen=True)

@@ -6,9 +6,9 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from test_lifetimes import link
 
 from keymgmt.scheduler import Start, View, Wait, decide
-from test_lifetimes import link
 
 SECOND = 1_000_000_000
 NOW = 1_800_000_000 * SECOND

@@ -23,14 +23,18 @@ SECOND = 1_000_000_000
 A, B = "a", "b"
 
 
-class Unsafe(AssertionError):
+class Unsafe(AssertionError):  # noqa: N818
     """A safety invariant is broken."""
 
 
+SHORT = {"overlap_ns": SECOND, "step_deadline_ns": 5 * SECOND, "revert_after_ns": 10 * SECOND}
+
+
 def make_link(**profile: Any) -> LinkSpec:
+    """One link; times are short, because every modelled quarter of a second costs real time."""
     return LinkSpec(
         "l1",
-        ProfileSpec("p", **profile),
+        ProfileSpec("p", **{**SHORT, **profile}),
         EndpointSpec("a", "site-1", "0200000000000001", "l1-a"),
         EndpointSpec("b", "site-2", "0200000000000002", "l1-b"),
     )
@@ -317,7 +321,7 @@ class End:
         return {"deleted": deleted}
 
 
-class Refusal(Exception):
+class Refusal(Exception):  # noqa: N818
     pass
 
 
@@ -356,9 +360,9 @@ class World:
             and peer.tx.get(an)
             and not self.died
             and not self._unkeyed()
+            and peer.tx[an].key == self.ends[side].rx[an].key
         ):
-            if peer.tx[an].key == self.ends[side].rx[an].key:
-                raise Unsafe(f"{side} removes the receive key that its peer transmits under")
+            raise Unsafe(f"{side} removes the receive key that its peer transmits under")
         timers = [end for end in self.ends.values() if end.revert is not None]
         if timers and not first and not self._unkeyed():
             raise Unsafe("a key is removed while a revert timer may still change the transmit key")
