@@ -4,6 +4,7 @@ Every rotation must end lawfully, every link must open again by itself, and no c
 on the wire. A step is hit exactly: the victim dies when the log says that the journal entered it.
 """
 
+import contextlib
 import json
 import os
 import shutil
@@ -122,7 +123,10 @@ class Six(Running):
         return True
 
     def judge(self, asked):
-        wait(lambda: self.settled(asked), 60, f"links settle after {self.ends[-6:]}")
+        try:
+            wait(lambda: self.settled(asked), 60, "links settle")
+        except AssertionError:
+            raise AssertionError(f"links did not settle: {[self.link(link) for link in LINKS]}") from None
         for link, rotation in asked.items():
             end = next(s["end"] for s in self.link(link)["recent"] if s["rotation"] == rotation)
             assert end in LAWFUL
@@ -179,18 +183,16 @@ def test_the_key_store_dies(six, step):
     assert [("cw-gcp-1", step)] == six.follower.done
 
 
-@pytest.mark.parametrize("step", ["prepare", "install", "select b", "confirm", "drain"])
+@pytest.mark.parametrize("step", ["install", "select b", "confirm", "drain"])
 def test_the_conductor_dies_while_six_links_are_at_different_steps(six, step):
     six.follower.done.clear()
     six.follower.plan = {("cw-gcp-1", step): _kill(six.pid)}
     asked = {}
-    try:
+    with contextlib.suppress(DoorClosedError):
         for link in LINKS[::-1]:
             asked[link] = six.api(f"/v1/links/{link}/rotate", {}).body["rotation"]
             time.sleep(0.3)
-        wait(lambda: six.follower.done and six.api("/v1/status"), 1, "never")
-    except (DoorClosedError, AssertionError):
-        pass
+    wait(lambda: six.follower.done, 15, "the step is reached")
     assert [("cw-gcp-1", step)] == six.follower.done
     six.kill()
     six.start()
