@@ -34,7 +34,8 @@ def test_the_short_name_of_the_state_folder(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "environ", [{"SLUICEGATE_ADMISION_PORT": "1"}, {"SLUICEGATE_API_PORT": "-1"}, {"SLUICEGATE_API_PORT": "x"}]
+    "environ",
+    [{"SLUICEGATE_ADMISION_PORT": "1"}, {"SLUICEGATE_API_PORT": "-1"}, {"SLUICEGATE_API_PORT": "x"}],
 )
 def test_unknown_names_and_wrong_values_are_refused_with_their_source(environ, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
