@@ -19,7 +19,7 @@ from keymgmt.errors import StaleLease
 
 _TAKE = text(
     "UPDATE conductor_lease SET token = token + 1, holder = :holder, expires_ns = :until"
-    " WHERE name = :name AND expires_ns < :now RETURNING token"
+    " WHERE name = :name AND (expires_ns < :now OR holder = :holder) RETURNING token"
 )
 _RENEW = text(
     "UPDATE conductor_lease SET expires_ns = :until"
@@ -73,7 +73,11 @@ class Lease:
         self._clock = clock
 
     async def take(self, name: str = "conductor") -> Term | None:
-        """A new term when the lease is free or expired, else None."""
+        """A new term when the lease is free, expired, or of an earlier life of this holder; else None.
+
+        A restarted process that keeps its holder's name need not wait for the expiry: the token rises all
+        the same, so that writes and operations of the earlier life are refused.
+        """
         now = self._clock()
         return await self._db.write(lambda conn: self._take(conn, name, now))
 

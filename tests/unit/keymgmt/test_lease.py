@@ -85,6 +85,15 @@ async def test_an_expired_holder_that_nobody_followed_may_renew(database: Databa
     assert one.token == (await first.renew(one)).token
 
 
+async def test_a_restarted_holder_takes_over_from_itself_at_once_with_a_higher_token(
+    database: Database, clock: Clock
+) -> None:
+    earlier = await taken(lease(database, clock, "one"))
+    assert earlier.token + 1 == (await taken(lease(database, clock, "one"))).token
+    with pytest.raises(StaleLease):
+        await lease(database, clock, "one").renew(earlier)
+
+
 async def test_a_released_lease_is_free_at_once(database: Database, clock: Clock) -> None:
     first, second = lease(database, clock, "one"), lease(database, clock, "two")
     await first.release(await taken(first))

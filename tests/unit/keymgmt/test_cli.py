@@ -1,0 +1,129 @@
+"""`links` and `rotate`: one line and a next step for everything that goes wrong, never a traceback."""
+
+from __future__ import annotations
+
+import json
+import ssl
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trustme
+from typer.testing import CliRunner
+
+from keymgmt.cli import app
+
+LINK = {
+    "link": "cw-gcp-1",
+    "live": {"key_ids": {"a": {"tx": "ab" * 16}}},
+    "rotation": {"step": "parked"},
+    "why": {"check": "rotation in step parked", "detail": "an end cannot be read", "next": "start agent x"},
+    "waiting": ["read by cw-gcp-1-b"],
+    "posture": {"state": "open", "posture": "unknown", "message": "rotation is parked"},
+    "last_end": "rolled back",
+    "last_why": "check values differ",
+}
+ANSWERS: dict[tuple[str, str], tuple[int, Any]] = {
+    ("GET", "/v1/links"): (200, {"links": [LINK]}),
+    ("GET", "/v1/links/cw-gcp-1"): (200, LINK),
+    ("POST", "/v1/links/cw-gcp-1/rotate"): (202, {"rotation": "r" * 32, "link": "cw-gcp-1"}),
+    ("POST", "/v1/links/busy/rotate"): (409, {"detail": {"error": "a rotation is open", "fix": "see --why"}}),
+    ("GET", "/v1/links/broken"): (503, {"detail": "the database did not answer"}),
+}
+
+
+class Handler(BaseHTTPRequestHandler):
+    def do_GET(self) -> None:
+        status, doc = ANSWERS.get((self.command, self.path), (404, {"detail": "no such link"}))
+        if self.headers["Authorization"] != "Bearer the-token":
+            status, doc = 401, {"detail": "no"}
+        body = json.dumps(doc).encode()
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    do_POST = do_GET  # noqa: N815
+
+    def log_message(self, *_: Any) -> None:
+        pass
+
+
+@pytest.fixture(scope="module")
+def state(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    folder = tmp_path_factory.mktemp("state")
+    ca = trustme.CA()
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    ca.issue_cert("127.0.0.1").configure_cert(context)
+    server.socket = context.wrap_socket(server.socket, server_side=True)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    ca.cert_pem.write_to_path(str(folder / "ca.pem"))
+    (folder / "token").write_text("the-token\n")
+    (folder / "run").mkdir()
+    noted = {"api": f"https://127.0.0.1:{server.server_port}", "ca": str(folder / "ca.pem")}
+    (folder / "run" / "endpoints.json").write_text(json.dumps(noted | {"token_file": str(folder / "token")}))
+    yield folder
+    server.shutdown()
+
+
+def run(*arguments: str) -> tuple[int, str]:
+    result = CliRunner().invoke(app, list(arguments))
+    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
+    return result.exit_code, result.output
+
+
+def test_links_is_a_table(state: Path) -> None:
+    code, output = run("links", "--state", str(state))
+    assert 0 == code
+    assert ["LINK", "GATE", "POSTURE", "KEY", "ROTATION", "WHY"] == output.splitlines()[0].split()
+    assert "abababababab" in output
+
+
+def test_why_names_the_check_and_the_next_command(state: Path) -> None:
+    code, output = run("links", "cw-gcp-1", "--why", "--state", str(state))
+    assert 0 == code
+    for expected in (
+        "an end cannot be read",
+        "next: start agent x",
+        "read by cw-gcp-1-b",
+        "check values differ",
+    ):
+        assert expected in output
+
+
+def test_rotate_says_what_it_asked_for(state: Path) -> None:
+    code, output = run("rotate", "cw-gcp-1", "--state", str(state))
+    assert (0, True) == (code, "r" * 32 in output)
+
+
+FAILURES = {
+    "refused with a fix": (("rotate", "busy"), 1, "fix: see --why"),
+    "no such link": (("links", "nowhere"), 1, "no such link"),
+    "could not tell": (("links", "broken"), 3, "the database did not answer"),
+    "a name that is a path": (("links", "../status"), 1, "404"),
+}
+
+
+@pytest.mark.parametrize("name", FAILURES)
+def test_failures_are_one_line(state: Path, name: str) -> None:
+    arguments, expected, text = FAILURES[name]
+    code, output = run(*arguments, "--state", str(state))
+    assert (expected, True) == (code, text in output), output
+    assert "Traceback" not in output
+    assert "the-token" not in output
+
+
+def test_without_a_running_control_plane_it_says_how_to_start_one(tmp_path: Path) -> None:
+    code, output = run("links", "--state", str(tmp_path))
+    assert (3, True) == (code, "sluicegate up" in output)
+
+
+def test_a_server_of_another_authority_is_not_trusted(state: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other.pem"
+    trustme.CA().cert_pem.write_to_path(str(other))
+    code, output = run("links", "--state", str(state), "--ca", str(other))
+    assert (3, True) == (code, "did not answer" in output)
