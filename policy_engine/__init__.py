@@ -1,1 +1,1 @@
-"""The control plane of Sluicegate: decides, gates, and composes key management and evidence into one program."""
+"""The control plane: decides, gates, and composes key management and evidence into one program."""
