@@ -18,6 +18,7 @@ never enter. Keys marked ? are absent when there is nothing to say; lists and ma
          "user": str, "groups": [str], "dryRun": bool},
      "pods": [{
          "path": str,                                   # "spec" for a Pod, "spec.template.spec" for a Job
+         "name": str,                                   # the path with names for numbers: "jobs[work].spec"
          "images": [
              {"container": str, "role": str, "ref": str,
               "registry": str, "repository": str,       # normalised: docker.io and library/ filled in
@@ -33,8 +34,9 @@ never enter. Keys marked ? are absent when there is nothing to say; lists and ma
              "nodes"?: {node: {label: str}}},           # node-restriction.kubernetes.io/* labels by lookup
          "volumes": [{"name": str, "type": str,         # "persistentVolumeClaim" | "csi" | "nfs" | ...
                       "claim"?: str, "driver"?: str, "server"?: str, "path"?: str}],
-         "datasets": [{"name": str, "path": str}],      # declared by annotation, CSI attribute or claim
-         "segments": [{"name": str, "path": str}],      # path: the field that declares it
+         "datasets": [{"name": str, "path": str, "via"?: str}],  # declared by annotation, CSI, claim
+         "segments": [{"name": str, "path": str, "via"?: str}],  # path: the field that declares it
+             # via: what that field names, when an object behind it holds the declaration
          "declared": bool,                              # false: declares nothing. "none" is a declaration
          "endpoints": [{"container": str, "var": str, "scheme": str, "host": str, "insecure": bool}],
              # well-known variables only. insecure: http/ftp/... scheme, or a switch that turns TLS checks off
@@ -42,8 +44,9 @@ never enter. Keys marked ? are absent when there is nothing to say; lists and ma
          "accelerators": {"nvidia.com/gpu": int}}],     # extended resources, for the pod as a whole
      "images": [str],                                   # every image it would run, as written, sorted, unique
      "exposure": {"external": bool, "serviceType"?: str, "externalIPs"?: [str], "hosts"?: [str]},
-     "stores": [{"path": str, "provider": str, "bucket": str, "scheme": str, "host": str,
-                 "region": str, "insecure": bool}],     # object stores of custom resources (Flux Bucket)
+     "stores": [{"path": str, "name": str,              # object stores of custom resources (Flux Bucket)
+                 "provider": str, "bucket": str, "scheme": str, "host": str, "region": str,
+                 "insecure": bool}],
      "embedded": [{"path": str, "images": [str]}],      # manifests inside strings: judged when created
      "target"?: {"pod": str, "node"?: str, "known": bool, "labels": {}, "datasets": [str], "segments": [str]},
              # pods/exec, attach, portforward, proxy, binding, eviction: the Pod that is meant

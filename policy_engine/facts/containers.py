@@ -6,9 +6,9 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final
 
-from policy_engine.facts.declared import WELL_KNOWN, endpoint
 from policy_engine.facts.images import image_fields
 from policy_engine.facts.notes import Notes, text
+from policy_engine.facts.variables import read_env
 
 _SUFFIX: Final = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "Ki": 2**10, "Mi": 2**20, "Gi": 2**30}
 _QUANTITY: Final = re.compile(r"([0-9]{1,15})(k|M|G|Ki|Mi|Gi)?", re.ASCII)
@@ -27,7 +27,7 @@ def container_facts(
         notes.bad(f"{path}.image", "an image reference is due here")
     env = get("env")
     if env is not None:
-        _read_env(env, name, f"{path}.env", pod["endpoints"], notes)
+        read_env(env, name, f"{path}.env", pod["endpoints"], notes)
     resources = get("resources")
     if not resources:
         return None
@@ -45,22 +45,6 @@ def add_image(ref: str, pod: dict[str, Any], notes: Notes, *, name: str, role: s
     notes.images.add(parsed["ref"])
     if "invalid" in parsed:
         notes.bad(path, f"the image reference {parsed['invalid']}")
-
-
-def _read_env(env: Any, name: str, path: str, endpoints: list[dict[str, Any]], notes: Notes) -> None:
-    """Adds the connections that well-known variables name. No other variable is looked at."""
-    if type(env) is not list:
-        notes.bad(path, "a list is due here")
-        return
-    for entry in env:
-        if type(entry) is not dict:
-            notes.bad(path, "a list of variables is due here")
-            continue
-        variable = entry.get("name")
-        if type(variable) is str and variable in WELL_KNOWN:
-            found = endpoint(name, variable, entry.get("value"))
-            if found is not None:
-                endpoints.append(found)
 
 
 def _extended(resources: Mapping[str, Any], path: str, notes: Notes) -> dict[str, int]:

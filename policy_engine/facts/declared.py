@@ -18,6 +18,7 @@ from policy_engine.limits import LIMITS
 DATASETS: Final = "sluicegate.io/datasets"
 SEGMENTS: Final = "sluicegate.io/segments"
 _NONE: Final = "none"
+_CACHED_CHARS: Final = 512  # characters of a declaration that is kept
 _NAME: Final = re.compile(r"[a-z0-9](?:[a-z0-9.-]*[a-z0-9])?", re.ASCII)
 
 # Variables whose value is an address, by convention of the program that reads them.
@@ -55,7 +56,10 @@ WELL_KNOWN: Final = _ADDRESSES | frozenset(_SWITCHES)
 # Schemes that carry data in the clear.
 _CLEAR: Final = frozenset({"http", "ftp", "ws", "redis", "amqp"})
 _LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "[::1]"})
-_URL: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]{0,31})://([^/?#]*)(.*)", re.DOTALL)
+# Backslashes are slashes to many clients, and one slash is enough for some: what they reach, not the letter.
+_URL: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]{0,31}):[/\\]+([^/\\?#]*)(.*)", re.DOTALL)
+_IGNORED: Final = {ord(c): None for c in "\t\r\n"}  # clients take them out of an address
+_EDGES: Final = "".join(map(chr, range(0x21)))
 _AUTHORITY: Final = re.compile(r"([A-Za-z0-9_.-]{1,253}|\[[0-9A-Fa-f:.]{2,45}\])(?::[0-9]{1,5})?", re.ASCII)
 
 
@@ -67,9 +71,12 @@ class Names(NamedTuple):
     why: str
 
 
-@lru_cache(maxsize=4096)
 def parse_names(value: str) -> Names:
     """Names of `"a, b"`; `"none"` declares that there are none; an empty value declares nothing."""
+    return _cached(value) if len(value) <= _CACHED_CHARS else _parse(value)
+
+
+def _parse(value: str) -> Names:
     names = tuple(dict.fromkeys(part for part in (p.strip() for p in value.split(",")) if part))
     if not names:
         return Names((), False, "")
@@ -87,6 +94,9 @@ def parse_names(value: str) -> Names:
     return Names(names, True, "")
 
 
+_cached = lru_cache(maxsize=4096)(_parse)
+
+
 def endpoint(container: str, variable: str, value: Any) -> dict[str, Any] | None:
     """What a well-known variable says about a connection; None when it says nothing.
 
@@ -101,22 +111,24 @@ def endpoint(container: str, variable: str, value: Any) -> dict[str, Any] | None
             return None
         return {"container": container, "var": variable, "scheme": "", "host": "", "insecure": True}
     scheme, host = scheme_and_host(value)
-    if not scheme and not host:
+    unknown = not scheme and "://" in value and "$(" in value  # its scheme stands in another object
+    if not scheme and not host and not unknown:
         return None
     return {
         "container": container,
         "var": variable,
         "scheme": scheme,
         "host": host,
-        "insecure": scheme in _CLEAR and host not in _LOOPBACK,
+        "insecure": unknown or (scheme in _CLEAR and host not in _LOOPBACK),
     }
 
 
 def scheme_and_host(value: str) -> tuple[str, str]:
     """Scheme (lower case) and host of an address; "" for what is not plainly there."""
-    match = _URL.match(value.strip())
+    value = value.translate(_IGNORED).strip(_EDGES)
+    match = _URL.match(value)
     if match is None:
-        plain = _AUTHORITY.fullmatch(value.strip())
+        plain = _AUTHORITY.fullmatch(value)
         # A bare word may be anything, a token included: without a scheme only host:port is a host.
         return "", plain[1].lower() if plain and plain[0] != plain[1] else ""
     authority = match[2].rpartition("@")[2]
@@ -125,8 +137,19 @@ def scheme_and_host(value: str) -> tuple[str, str]:
     return match[1].lower(), host[1].lower() if host and "@" not in match[3] else ""
 
 
-def declare(annotations: Mapping[str, Any], at: str, pod: dict[str, Any], notes: Notes) -> bool:
-    """Adds to `pod` the names that annotations or attributes declare; returns whether they declare."""
+def declare(
+    annotations: Mapping[str, Any], at: str, pod: dict[str, Any], notes: Notes, *, via: str = ""
+) -> bool:
+    """Adds to `pod` the names that annotations or attributes declare; returns whether they declare.
+
+    Args:
+        annotations: or CSI attributes.
+        at: their path.
+        pod: is added to.
+        notes: collects what is unreadable.
+        via: what the object names, when another object holds the declaration. Its names may be foreign:
+            a refusal then says this instead.
+    """
     declared = False
     for key, out in ((DATASETS, "datasets"), (SEGMENTS, "segments")):
         value = annotations.get(key)
@@ -140,5 +163,6 @@ def declare(annotations: Mapping[str, Any], at: str, pod: dict[str, Any], notes:
         declared |= said
         if why:
             notes.bad(path, why)
-        pod[out] += [{"name": name, "path": path} for name in names]
+        entry = {"path": path, "via": via} if via else {"path": path}
+        pod[out] += [{"name": name, **entry} for name in names]
     return declared

@@ -36,7 +36,7 @@ def _service(spec: Mapping[str, Any], notes: Notes) -> dict[str, Any]:
     return out
 
 
-def store(node: Mapping[str, Any], path: str, *, certain: bool) -> dict[str, Any] | None:
+def store(node: Mapping[str, Any], path: str, name: str, *, certain: bool) -> dict[str, Any] | None:
     """An object store: the spec of a Bucket (`certain`), or any map with an endpoint and a bucket."""
     address = text(node.get("endpoint"))
     bucket = node.get("bucketName") or node.get("bucket")
@@ -47,6 +47,7 @@ def store(node: Mapping[str, Any], path: str, *, certain: bool) -> dict[str, Any
         host = _bare_host(address)
     return {
         "path": path,
+        "name": name,
         "provider": text(node.get("provider")),
         "bucket": text(bucket),
         "scheme": scheme,

@@ -77,11 +77,10 @@ def _facts(request: Mapping[str, Any], obj: Any, lookup: Lookup, cluster: str) -
         "unreadable": notes.unreadable,
     }
     operation = subject["operation"]
-    if (
-        operation == "CONNECT"
-        or subject["subresource"] in {"binding", "eviction"}
-        or subject["kind"] == "Binding"
-    ):
+    if operation == "CONNECT":
+        if _means_a_pod(subject):
+            _target(out, subject, obj, found, notes)
+    elif _binds(subject) or subject["subresource"] == "eviction":
         _target(out, subject, obj, found, notes)
     elif operation == "DELETE":
         pass  # nothing starts; deletes are judged by delete rules on the subject
@@ -128,6 +127,15 @@ def _subject(request: Mapping[str, Any], obj: Any, cluster: str, notes: Notes) -
             if not subject["name"] and text(metadata.get("generateName")):
                 subject["generateName"] = text(metadata.get("generateName"))
     return subject
+
+
+def _means_a_pod(subject: Mapping[str, Any]) -> bool:
+    """Whether a connection goes to a pod; others go to services, nodes and what extensions serve."""
+    return subject["resource"] == "pods" or (not subject["group"] and str(subject["kind"]).startswith("Pod"))
+
+
+def _binds(subject: Mapping[str, Any]) -> bool:
+    return subject["subresource"] == "binding" or (subject["kind"] == "Binding" and not subject["group"])
 
 
 def _object(
@@ -184,6 +192,9 @@ def _target(out: dict[str, Any], subject: Mapping[str, Any], obj: Any, found: Fo
     metadata = mapping((pod or {}).get("metadata"), "target.metadata", notes)
     labels = mapping(metadata.get("labels"), "target.metadata.labels", notes)
     annotations = mapping(metadata.get("annotations"), "target.metadata.annotations", notes)
+    if _binds(subject):  # the API server copies a binding's annotations to the pod
+        own = mapping((obj if type(obj) is dict else {}).get("metadata"), "metadata", notes)
+        annotations = {**annotations, **mapping(own.get("annotations"), "metadata.annotations", notes)}
     target: dict[str, Any] = {
         "pod": subject["name"],
         "known": pod is not None,
@@ -194,7 +205,7 @@ def _target(out: dict[str, Any], subject: Mapping[str, Any], obj: Any, found: Fo
     out["target"] = target
     if pod is None and subject["subresource"] != "eviction":
         notes.missing("Pod", subject["name"], "request.name")
-    if subject["subresource"] != "binding" and subject["kind"] != "Binding":
+    if not _binds(subject):
         return
     node = text(mapping((obj if type(obj) is dict else {}).get("target"), "target", notes).get("name"))
     if not node:

@@ -19,7 +19,13 @@ _ROLES: Final = (
 
 
 def pod_facts(
-    spec: Mapping[str, Any], path: str, annotations: Mapping[str, Any], at: str, notes: Notes
+    spec: Mapping[str, Any],
+    path: str,
+    annotations: Mapping[str, Any],
+    at: str,
+    notes: Notes,
+    *,
+    name: str = "",
 ) -> dict[str, Any]:
     """The facts of one PodSpec.
 
@@ -30,10 +36,12 @@ def pod_facts(
         at: path of those annotations.
         notes: collects every image, what is unreadable and what is unresolved; `notes.strict` says that
             the schema is known, so that containers and their images are required.
+        name: of the pod in its object, the same when a list is put in another order; "": the path.
     """
     get = spec.get
     pod: dict[str, Any] = {
         "path": path,
+        "name": name or path,
         "images": [],
         "placement": placement_facts(spec, path, notes),
         "volumes": [],

@@ -21,16 +21,13 @@ from policy_engine.facts.embedded import IGNORED_ANNOTATIONS, embedded_images
 from policy_engine.facts.exposure import store
 from policy_engine.facts.images import image_fields
 from policy_engine.facts.notes import Notes
+from policy_engine.facts.places import Names, Place, place_text
 from policy_engine.facts.pod import pod_facts
 from policy_engine.limits import LIMITS
 
 _CONTAINERS: Final = ("containers", "initContainers", "ephemeralContainers")
 _POD_KEYS: Final = frozenset({*_CONTAINERS, "volumes", "affinity", "tolerations", "nodeSelector"})
 _EMPTY: Final[Mapping[str, Any]] = {}
-_KEY_CHARS: Final = 128  # characters of one key shown in a path
-# Where a node stands: (place of its parent, key or index). Text is made of it only when something is found:
-# a hostile key is a megabyte long and has a hundred thousand children.
-Place = tuple[Any, str | int]
 # Per visited node: (node, place, depth, annotations that reach the pods below, path of those annotations).
 _Item = tuple[Any, Place, int, Mapping[str, Any], str]
 
@@ -38,12 +35,13 @@ _Item = tuple[Any, Place, int, Mapping[str, Any], str]
 class Found:
     """What a search collects besides the notes."""
 
-    __slots__ = ("bucket", "embedded", "pods", "stores")
+    __slots__ = ("bucket", "embedded", "names", "pods", "stores")
 
     def __init__(self) -> None:
         self.pods: list[dict[str, Any]] = []
         self.stores: list[dict[str, Any]] = []
         self.embedded: list[dict[str, Any]] = []
+        self.names = Names(_EMPTY)  # of the object that is searched now
         self.bucket = False  # the object is a Bucket: its spec describes a store
 
 
@@ -56,6 +54,7 @@ def search(obj: Mapping[str, Any], found: Found, notes: Notes, *, prefix: str = 
         notes: collects images and what is unreadable or unresolved.
         prefix: put before every path (for an object that another one refers to).
     """
+    found.names = Names(obj)
     root, at = _annotations(obj), f"{prefix}metadata.annotations"
     stack: list[_Item] = [
         (value, (prefix, key), 1, root, at)
@@ -69,30 +68,16 @@ def search(obj: Mapping[str, Any], found: Found, notes: Notes, *, prefix: str = 
         item = stack.pop()
         visited += 1
         if visited > LIMITS.search_nodes:
-            notes.bad(_text(item[1]), "the object has too many parts to be searched")
+            notes.bad(place_text(item[1]), "the object has too many parts to be searched")
             return
         node = item[0]
         if type(node) is str:
             _string(node, item[1], found, notes)
         elif type(node) is dict or type(node) is list:
             if item[2] > LIMITS.search_depth:
-                notes.bad(_text(item[1]), "the object is nested too deeply to be searched")
+                notes.bad(place_text(item[1]), "the object is nested too deeply to be searched")
                 continue
             stack += _map(item, found, notes) if type(node) is dict else _list(item)
-
-
-def _text(place: Any) -> str:
-    """The path of a place, its beginning cut when it is endless."""
-    parts: list[str] = []
-    length = 0
-    while type(place) is tuple and length < LIMITS.path_chars:
-        place, key = place
-        part = f"[{key}]" if type(key) is int else f".{str(key)[:_KEY_CHARS]}"
-        parts.append(part)
-        length += len(part)
-    prefix = "..." if type(place) is tuple else place
-    path = "".join(reversed(parts))
-    return prefix + path.removeprefix(".") if prefix != "..." else prefix + path
 
 
 def _list(item: _Item) -> list[_Item]:
@@ -110,19 +95,20 @@ def _map(item: _Item, found: Found, notes: Notes) -> list[_Item]:
         values = node.get("annotations")
         return [] if type(values) is not dict else _annotation_items(values, (place, "annotations"), depth)
     if _is_pod_spec(node):
-        found.pods.append(pod_facts(node, _text(place), annotations, at, notes))
+        name = found.names.of(place)
+        found.pods.append(pod_facts(node, place_text(place), annotations, at, notes, name=name))
         skip = _POD_KEYS
     elif _may_name_images(node):
         _named_images(item, found, notes)
     if "runtimeRef" in node or "clusterSelector" in node:
-        _references(node, _text(place), found, notes)
+        _references(node, place_text(place), found, notes)
     certain = found.bucket and place == ("", "spec")
     if certain or "endpoint" in node:
-        bucket = store(node, _text(place), certain=certain)
+        bucket = store(node, place_text(place), found.names.of(place), certain=certain)
         if bucket is not None:
             found.stores.append(bucket)
     if "spec" in node:
-        annotations, at = _annotations(node), f"{_text(place)}.metadata.annotations"
+        annotations, at = _annotations(node), f"{place_text(place)}.metadata.annotations"
     return [
         (value, (place, key), depth + 1, annotations, at)
         for key, value in reversed(list(node.items()))
@@ -159,7 +145,7 @@ def _is_pod_spec(node: Mapping[str, Any]) -> bool:
 def _named_images(item: _Item, found: Found, notes: Notes) -> None:
     """A map that names an image by a field becomes a pod of its own: it runs somewhere in the cluster."""
     node, place, _, annotations, at = item
-    path = _text(place)
+    path = place_text(place)
     name = path.rpartition(".")[2].partition("[")[0]
     own = node.get("name")
     pod: dict[str, Any] | None = None
@@ -173,7 +159,7 @@ def _named_images(item: _Item, found: Found, notes: Notes) -> None:
         if ref is None or _is_url(ref):
             continue
         if pod is None:
-            pod = pod_facts(_EMPTY, path, annotations, at, notes)
+            pod = pod_facts(_EMPTY, path, annotations, at, notes, name=found.names.of(place))
             found.pods.append(pod)
         add_image(ref, pod, notes, name=container, role="field", path=f"{path}.{key}")
     if pod is not None:
@@ -225,7 +211,9 @@ def _references(node: Mapping[str, Any], path: str, found: Found, notes: Notes) 
         if other is None:
             notes.missing(kind, runtime["name"], at)
         elif "->" not in path:  # a runtime that refers to a runtime is not followed
+            outer = found.names
             search(other, found, notes, prefix=f"{at}->")
+            found.names = outer
     selector = node.get("clusterSelector")
     if type(selector) is dict and selector:
         name = selector.get("ray.io/cluster")
@@ -236,7 +224,7 @@ def _string(value: str, place: Place, found: Found, notes: Notes) -> None:
     images = embedded_images(value) if len(value) > 20 else None
     if images is None:
         return
-    path = _text(place)
+    path = place_text(place)
     found.embedded.append({"path": path, "images": images})
     if not path.startswith(("data.", "binaryData.", "metadata.")):  # a ConfigMap runs nothing
         notes.images.update(images)

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from policy_engine.facts.containers import add_image
 from policy_engine.facts.declared import declare
-from policy_engine.facts.lookup import Claim
+from policy_engine.facts.lookup import Claim, Source, sources
 from policy_engine.facts.notes import Notes, items, mapping, text
 
 
@@ -40,15 +40,54 @@ def _pvc(
     if claim is None:
         notes.missing("PersistentVolumeClaim", name, f"{at}.claimName")
     else:
-        read_claim(claim, entry, pod, at, notes)
+        read_claim(claim, f"PersistentVolumeClaim {name}", entry, pod, at, notes)
 
 
-def read_claim(claim: Claim, entry: dict[str, Any], pod: dict[str, Any], at: str, notes: Notes) -> None:
+def read_claim(  # noqa: PLR0917 - as the readers of sources
+    claim: Claim, via: str, entry: dict[str, Any], pod: dict[str, Any], at: str, notes: Notes
+) -> None:
     """Adds what a claim and the volume behind it declare."""
     if claim.driver:
         entry["driver"] = claim.driver
-    for source in (claim.annotations, claim.attributes):
-        pod["declared"] |= declare(source, at, pod, notes)
+    declared = declare(claim.annotations, at, pod, notes)
+    for source in (claim.attributes, claim.volume):
+        declared |= declare(source, at, pod, notes, via=via)
+    pod["declared"] |= declared
+    for what, name in claim.missing:
+        notes.missing(what, name, at)
+    _copies(claim.sources, declared, via, pod, at, notes)
+
+
+def _copies(  # noqa: PLR0917 - as the readers of sources
+    found: tuple[Source, ...], declared: bool, via: str, pod: dict[str, Any], at: str, notes: Notes
+) -> None:
+    """Adds what a copy brings from what it was made of. What is not known must be declared on the copy.
+
+    Args:
+        found: what was copied.
+        declared: whether the copy itself declares its data.
+        via: the copy, or what it was made of, as the object names it.
+        pod: is added to.
+        at: path of the volume.
+        notes: collects what is unresolved.
+    """
+    seen: set[Source] = set()
+    left = [(source, declared) for source in found]
+    while left:
+        source, said = left.pop()
+        if source in seen:
+            continue
+        seen.add(source)
+        kind, namespace, name = source
+        claim = notes.lookup.claim(namespace, name) if kind == "PersistentVolumeClaim" else None
+        if claim is None:
+            if not said:
+                notes.missing(kind, name, at)
+            continue
+        for values in (claim.annotations, claim.attributes, claim.volume):
+            said |= declare(values, at, pod, notes, via=via)
+        pod["declared"] |= said
+        left += [(further, said) for further in claim.sources]
 
 
 def _csi(
@@ -68,10 +107,22 @@ def _ephemeral(
 
 
 def claim_template(template: Mapping[str, Any], pod: dict[str, Any], at: str, notes: Notes) -> None:
-    """Adds what the annotations of a claim template declare."""
+    """Adds what a claim template declares, and what the volume or the copy that it names brings."""
     metadata = mapping(template.get("metadata"), f"{at}.metadata", notes)
     annotations = mapping(metadata.get("annotations"), f"{at}.metadata.annotations", notes)
-    pod["declared"] |= declare(annotations, f"{at}.metadata.annotations", pod, notes)
+    declared = declare(annotations, f"{at}.metadata.annotations", pod, notes)
+    pod["declared"] |= declared
+    spec = mapping(template.get("spec"), f"{at}.spec", notes)
+    bound = text(spec.get("volumeName"))
+    if bound:
+        volume = notes.lookup.volume(bound)
+        if volume is None:
+            notes.missing("PersistentVolume", bound, f"{at}.spec.volumeName")
+        else:
+            read_claim(volume, f"PersistentVolume {bound}", {}, pod, f"{at}.spec.volumeName", notes)
+    copied = sources(spec, notes.namespace)
+    via = " and ".join(f"{kind} {name}" for kind, _, name in copied)
+    _copies(copied, declared, via, pod, f"{at}.spec.dataSource", notes)
 
 
 def _image(

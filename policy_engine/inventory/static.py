@@ -7,9 +7,10 @@ everything that was not given.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
-from policy_engine.facts.lookup import Claim
+from policy_engine.facts.lookup import Claim, sources
 
 
 class StaticLookup:
@@ -52,14 +53,30 @@ class StaticLookup:
         claim = self._objects.get(("PersistentVolumeClaim", namespace, name))
         if claim is None:
             return None
-        volume_name = _map(claim.get("spec")).get("volumeName")
-        volume = self._objects.get(("PersistentVolume", "", volume_name)) if volume_name else None
-        csi = _map(_map(_map(volume).get("spec")).get("csi"))
+        spec = _map(claim.get("spec"))
+        found = Claim(
+            annotations=_strings(_map(claim.get("metadata")).get("annotations")),
+            sources=sources(spec, namespace),
+        )
+        bound = spec.get("volumeName")
+        if not bound:
+            return found
+        volume = self.volume(str(bound))
+        if volume is None:
+            return replace(found, missing=(("PersistentVolume", str(bound)),))
+        return replace(found, driver=volume.driver, attributes=volume.attributes, volume=volume.volume)
+
+    def volume(self, name: str) -> Claim | None:
+        """A volume."""
+        volume = self._objects.get(("PersistentVolume", "", name))
+        if volume is None:
+            return None
+        csi = _map(_map(volume.get("spec")).get("csi"))
         driver = csi.get("driver")
         return Claim(
-            annotations=_strings(_map(claim.get("metadata")).get("annotations")),
             driver=driver if isinstance(driver, str) else "",
             attributes=_strings(csi.get("volumeAttributes")),
+            volume=_strings(_map(volume.get("metadata")).get("annotations")),
         )
 
     def _labels(self, kind: str, name: str) -> Mapping[str, str] | None:

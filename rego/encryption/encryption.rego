@@ -22,7 +22,7 @@ import data.sluicegate.lib
 #   needs: ["Node", "PersistentVolumeClaim"]
 violations contains {
 	"rule": "encryption.link",
-	"subject": read.pod,
+	"subject": lib.pod_name(read.pod),
 	"path": lib.data_path(read.pod, read.kind, read.name),
 	"params": {"kind": read.kind, "name": read.name, "link": link, "flow": flow_name(read), "why": why},
 } if {
@@ -50,7 +50,7 @@ violations contains {
 #   needs: ["Node", "PersistentVolumeClaim"]
 violations contains {
 	"rule": "encryption.gate",
-	"subject": read.pod,
+	"subject": lib.pod_name(read.pod),
 	"path": lib.data_path(read.pod, read.kind, read.name),
 	"params": gate_params(read, link),
 } if {
@@ -74,7 +74,7 @@ violations contains {
 #   needs: ["Node", "PersistentVolumeClaim"]
 violations contains {
 	"rule": "encryption.gate_advisory",
-	"subject": read.pod,
+	"subject": lib.pod_name(read.pod),
 	"path": lib.data_path(read.pod, read.kind, read.name),
 	"params": gate_params(read, link),
 } if {
@@ -105,7 +105,7 @@ violations contains {
 	"rule": "encryption.endpoint",
 	"subject": endpoint.container,
 	"path": lib.field(pod.path, "containers"),
-	"params": {"var": endpoint.var, "scheme": endpoint.scheme, "host": endpoint.host},
+	"params": {"pod": pod.name, "var": endpoint.var, "scheme": endpoint.scheme, "host": endpoint.host},
 } if {
 	lib.bound
 	some pod in input.facts.pods
@@ -128,7 +128,7 @@ violations contains {
 #   needs: []
 violations contains {
 	"rule": "encryption.store",
-	"subject": store.path,
+	"subject": store.name,
 	"path": store.path,
 	"params": {"scheme": store.scheme, "host": store.host, "bucket": store.bucket},
 } if {

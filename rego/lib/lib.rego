@@ -26,6 +26,18 @@ data_regions("dataset", name) := object.get(input.context.datasets, [name, "regi
 
 data_regions("segment", name) := object.get(input.context.segments, [name, "regions"], [])
 
+# A pod's name outlives another order of the list that it stands in; its path does not. So violations are
+# about the name. The first, should two pods have one path.
+pod_name(path) := min(names) if {
+	names := {pod.name | some pod in input.facts.pods; pod.path == path}
+	count(names) > 0
+} else := path
+
+# What a refusal may call data that is not granted: a name behind a claim may be another tenant's.
+shown(item) := concat("", ["(of ", item.via, ")"]) if {
+	object.get(item, "via", "") != ""
+} else := item.name
+
 declared(pod, "dataset") := pod.datasets
 
 declared(pod, "segment") := pod.segments

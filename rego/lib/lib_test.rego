@@ -18,3 +18,16 @@ test_data_path_is_the_first_field_that_declares if {
 	lib.data_path("spec", "segment", "a") == "spec" with input.facts.pods as pods
 	lib.data_path("other", "dataset", "a") == "other" with input.facts.pods as pods
 }
+
+test_pod_name_is_the_first_of_its_path if {
+	pods := [{"path": "a", "name": "y"}, {"path": "a", "name": "x"}, {"path": "b", "name": "z"}]
+	lib.pod_name("a") == "x" with input.facts.pods as pods
+	lib.pod_name("b") == "z" with input.facts.pods as pods
+	lib.pod_name("c") == "c" with input.facts.pods as pods
+}
+
+test_what_stands_behind_something_is_not_shown if {
+	lib.shown({"name": "a"}) == "a"
+	lib.shown({"name": "a", "via": ""}) == "a"
+	lib.shown({"name": "a", "via": "PersistentVolume pv"}) == "(of PersistentVolume pv)"
+}

@@ -35,6 +35,7 @@ facts_complete if {
 	is_array(input.facts.pods)
 	every pod in input.facts.pods {
 		is_string(pod.path)
+		is_string(pod.name)
 		placed(pod.path)
 		named(pod.datasets)
 		named(pod.segments)
@@ -42,7 +43,7 @@ facts_complete if {
 		endpoints(pod.endpoints)
 	}
 	is_array(input.facts.stores)
-	every store in input.facts.stores { addressed(store, ["path", "scheme", "host", "bucket"]) }
+	every store in input.facts.stores { addressed(store, ["path", "name", "scheme", "host", "bucket"]) }
 }
 
 context_complete if {
@@ -82,6 +83,7 @@ named(items) if {
 	every item in items {
 		is_string(item.name)
 		is_string(item.path)
+		is_string(object.get(item, "via", ""))
 	}
 }
 

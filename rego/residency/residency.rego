@@ -25,7 +25,7 @@ import data.sluicegate.lib
 #   needs: ["Node", "PersistentVolumeClaim"]
 violations contains {
 	"rule": "residency.region",
-	"subject": read.pod,
+	"subject": lib.pod_name(read.pod),
 	"path": lib.data_path(read.pod, read.kind, read.name),
 	"params": {"kind": read.kind, "name": read.name, "site": read.to, "region": region, "regions": regions},
 } if {
@@ -59,7 +59,7 @@ holders := {"dataset": "datasets", "segment": "segments"}
 #   needs: ["Node"]
 violations contains {
 	"rule": "residency.placement",
-	"subject": landing.pod,
+	"subject": lib.pod_name(landing.pod),
 	"path": lib.field(landing.pod, "nodeSelector"),
 	"params": {"site": site, "region": region, "regions": regions},
 } if {
@@ -90,7 +90,7 @@ placed(site, regions) if input.context.sites[site].region in regions
 #   needs: ["Node"]
 violations contains {
 	"rule": "residency.unplaced",
-	"subject": landing.pod,
+	"subject": lib.pod_name(landing.pod),
 	"path": lib.field(landing.pod, "nodeSelector"),
 	"params": {},
 } if {
@@ -113,7 +113,7 @@ violations contains {
 #   needs: ["Node"]
 violations contains {
 	"rule": "residency.unmapped",
-	"subject": landing.pod,
+	"subject": lib.pod_name(landing.pod),
 	"path": lib.field(landing.pod, "nodeSelector"),
 	"params": {"value": value},
 } if {
@@ -139,7 +139,7 @@ violations contains {
 #   needs: ["Node", "PersistentVolumeClaim"]
 violations contains {
 	"rule": "residency.no_flow",
-	"subject": read.pod,
+	"subject": lib.pod_name(read.pod),
 	"path": lib.data_path(read.pod, read.kind, read.name),
 	"params": {"kind": read.kind, "name": read.name, "from": read.from, "to": read.to},
 } if {
@@ -170,7 +170,7 @@ has_flow(read) if {
 #   needs: ["Node", "PersistentVolumeClaim"]
 violations contains {
 	"rule": "residency.not_held",
-	"subject": pod.path,
+	"subject": pod.name,
 	"path": item.path,
 	"params": {"kind": kind, "name": item.name, "to": to},
 } if {

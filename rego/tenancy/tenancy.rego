@@ -21,9 +21,9 @@ import data.sluicegate.lib
 #   needs: ["PersistentVolumeClaim"]
 violations contains {
 	"rule": "tenancy.dataset",
-	"subject": pod.path,
+	"subject": pod.name,
 	"path": item.path,
-	"params": {"name": item.name},
+	"params": {"name": lib.shown(item)},
 } if {
 	some pod in input.facts.pods
 	some item in pod.datasets
@@ -44,9 +44,9 @@ violations contains {
 #   needs: ["PersistentVolumeClaim"]
 violations contains {
 	"rule": "tenancy.segment",
-	"subject": pod.path,
+	"subject": pod.name,
 	"path": item.path,
-	"params": {"name": item.name},
+	"params": {"name": lib.shown(item)},
 } if {
 	some pod in input.facts.pods
 	some item in pod.segments
@@ -71,7 +71,7 @@ violations contains {
 #   needs: ["PersistentVolumeClaim"]
 violations contains {
 	"rule": "tenancy.undeclared",
-	"subject": pod.path,
+	"subject": pod.name,
 	"path": pod.path,
 	"params": {},
 } if {
@@ -98,7 +98,7 @@ violations contains {
 #   needs: ["Node"]
 violations contains {
 	"rule": "tenancy.jurisdiction",
-	"subject": landing.pod,
+	"subject": lib.pod_name(landing.pod),
 	"path": lib.field(landing.pod, "nodeSelector"),
 	"params": {"site": site, "jurisdiction": jurisdiction, "jurisdictions": jurisdictions},
 } if {

@@ -127,6 +127,48 @@ def test_a_binding_of_an_unknown_pod_is_unresolved():
     assert "Pod" in [u["what"] for u in facts(binding("other"), OnePod(), cluster="c")["unresolved"]]
 
 
+def test_a_binding_brings_its_annotations():
+    # The API server copies them to the pod.
+    request = binding("p")
+    request["object"]["metadata"]["annotations"] = {"sluicegate.io/datasets": "other"}
+    found = facts(request, OnePod(), cluster="c")
+    assert ["other"] == [d["name"] for d in found["pods"][0]["datasets"]]
+    assert ["other"] == found["target"]["datasets"]
+
+
+def test_a_custom_kind_named_binding_is_searched():
+    obj = {
+        "apiVersion": "example.com/v1",
+        "kind": "Binding",
+        "metadata": {"name": "p"},
+        "spec": pod()["spec"],
+    }
+    found = facts(request_for(obj, namespace="acme-train"), OnePod(), cluster="c")
+    assert ["spec"] == [p["path"] for p in found["pods"]]
+    assert "target" not in found
+
+
+@pytest.mark.parametrize(
+    ("kind", "resource", "subresource"),
+    [
+        ("ServiceProxyOptions", "services", "proxy"),
+        ("NodeProxyOptions", "nodes", "proxy"),
+        ("VirtualMachineInstance", "virtualmachineinstances", "console"),
+    ],
+)
+def test_a_connection_to_something_else_means_no_pod(kind, resource, subresource):
+    request = {
+        **EXEC,
+        "name": "p",
+        "kind": {"group": "", "version": "v1", "kind": kind},
+        "resource": {"group": "", "version": "v1", "resource": resource},
+        "subResource": subresource,
+    }
+    found = facts(request, NoLookup(), cluster="c")
+    assert "target" not in found
+    assert ([], [], []) == (found["pods"], found["unresolved"], found["unreadable"])
+
+
 def test_an_eviction_starts_nothing():
     found = draw(
         {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": "p"}}, subResource="eviction"

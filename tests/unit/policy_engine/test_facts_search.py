@@ -45,6 +45,38 @@ def test_a_pod_spec_is_found_at_any_depth(spec, path):
     assert ["ghcr.io/acme/x:1"] == found["images"]
 
 
+def jobs(*items):
+    return custom(jobs=[{**item, "template": {"spec": SPEC}} for item in items])
+
+
+@pytest.mark.parametrize(
+    ("items", "names"),
+    [
+        ([{"name": "a"}, {"name": "b"}], ["spec.jobs[a].template.spec", "spec.jobs[b].template.spec"]),
+        ([{"name": "b"}, {"name": "a"}], ["spec.jobs[b].template.spec", "spec.jobs[a].template.spec"]),
+        ([{"name": "a"}, {"name": "a"}], ["spec.jobs[#0].template.spec", "spec.jobs[#1].template.spec"]),
+        ([{"name": "#1"}, {}], ["spec.jobs[#0].template.spec", "spec.jobs[#1].template.spec"]),
+        ([{"name": 7}, {"name": "0"}], ["spec.jobs[#0].template.spec", "spec.jobs[0].template.spec"]),
+    ],
+)
+def test_a_pod_has_a_name_that_outlives_another_order(items, names):
+    found = draw(jobs(*items))["pods"]
+    assert names == [p["name"] for p in found]
+    assert ["spec.jobs[0].template.spec", "spec.jobs[1].template.spec"] == [p["path"] for p in found]
+
+
+def test_an_image_that_a_field_names_has_such_a_name_too():
+    found = draw(custom(sets=[{"name": "x", "slurmd": {"image": "a/b:1"}}]))["pods"]
+    assert ["spec.sets[x].slurmd"] == [p["name"] for p in found]
+
+
+def test_names_of_many_items_are_counted_once():
+    started = time.perf_counter()
+    found = draw(jobs(*({"name": f"n{i}"} for i in range(20_000))))
+    assert "spec.jobs[n19999].template.spec" == found["pods"][-1]["name"]
+    assert time.perf_counter() - started < 10
+
+
 def test_annotations_of_the_template_declare():
     template = {"metadata": {"annotations": {"sluicegate.io/datasets": "d"}}, "spec": SPEC}
     outer = {"metadata": {"annotations": {"sluicegate.io/datasets": "outer"}}, "spec": {"template": template}}
@@ -168,6 +200,7 @@ def test_buckets_say_where_they_are_and_how_they_are_reached():
     )
     expected = {
         "path": "spec",
+        "name": "spec",
         "provider": "generic",
         "bucket": "b",
         "scheme": "",
