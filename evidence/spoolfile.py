@@ -180,7 +180,10 @@ class Reader:
         """
         result: list[tuple[int, bytes]] = []
         while seq < durable and len(result) < count:
+            before = self._cursor
             found = self._read_segment(seq, min(durable, seq + count - len(result)))
+            if not found and self._cursor != before:
+                continue  # a stretch of frames that were read before; the wanted one stands behind it
             if not found:
                 raise _corrupt(self._folder, seq)
             result += found

@@ -126,3 +126,11 @@ def test_a_frame_longer_than_a_stretch_is_read(tmp_path: Path, monkeypatch):
     bodies = [b"s", b"x" * 500, b"t"]
     segment(tmp_path, 0, bodies)
     assert bodies == bodies_in(tmp_path, 3)
+
+
+def test_a_new_reader_finds_a_frame_behind_more_than_one_stretch(tmp_path: Path, monkeypatch):
+    monkeypatch.setattr(spoolfile, "_STRETCH_OCTETS", 200)
+    segment(tmp_path, 0, [bytes([n]) * 50 for n in range(20)])
+    assert [(18, bytes([18]) * 50)] == spoolfile.Reader(tmp_path).read(18, 20, 1)
+    with pytest.raises(SpoolCorrupt):
+        spoolfile.Reader(tmp_path).read(20, 21, 1)
