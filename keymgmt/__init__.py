@@ -1,0 +1,1 @@
+"""Rotation of link keys: custody, conductor, agents and drivers. Knows `evidence`, never `policy_engine`."""

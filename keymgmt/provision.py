@@ -249,7 +249,8 @@ class OpenBaoProvisioner:
 
     def _enrol_role(self) -> dict[str, Any]:
         return {
-            "token_policies": f"{_PREFIX}enrol",  # a string: the policy compares it with its one allowed value
+            # A string, not a list: the provisioner's policy compares it with its one allowed value.
+            "token_policies": f"{_PREFIX}enrol",
             "token_no_default_policy": True,
             "token_num_uses": 1,
             "token_ttl": f"{self._wrap_ttl_s}s",
