@@ -93,7 +93,7 @@ def review(rng: random.Random, number: int, case: tuple[Any, ...]) -> dict[str, 
     }
 
 
-def manifest(
+def manifest(  # noqa: PLR0917
     rng: random.Random,
     name: str,
     namespace: str,

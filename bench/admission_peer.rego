@@ -74,26 +74,47 @@ expression_allows(expression, label) if {
 	not label in expression.values
 }
 
+expression_allows(expression, _) if expression.operator == "Exists"
+
 landing contains site if {
 	some label, site in cluster.site_labels
 	allowed_by_selector(label)
 	allowed_by_affinity(label)
 }
 
+# What it declares: on the pod template, or as an attribute of an inline CSI volume.
+statements(key) := {text |
+	some text in [annotations[key]]
+} | {text |
+	some volume in object.get(pod, "volumes", [])
+	text := volume.csi.volumeAttributes[key]
+}
+
 names(key) := {name |
-	some part in split(object.get(annotations, key, ""), ",")
+	some text in statements(key)
+	some part in split(text, ",")
 	name := trim_space(part)
 	name != ""
 	name != "none"
+}
+
+malformed contains name if {
+	some name in datasets | segments
+	not regex.match(`^[a-z0-9]([a-z0-9.-]*[a-z0-9])?$`, name)
+}
+
+deny contains msg if {
+	some name in malformed
+	msg := sprintf("%q is no name of a dataset or segment", [name])
 }
 
 datasets := names("sluicegate.io/datasets")
 
 segments := names("sluicegate.io/segments")
 
-declared if annotations["sluicegate.io/datasets"]
+declared if count(statements("sluicegate.io/datasets")) > 0
 
-declared if annotations["sluicegate.io/segments"]
+declared if count(statements("sluicegate.io/segments")) > 0
 
 readable contains [name, data.estate.datasets[name]] if {
 	some name in datasets
@@ -180,14 +201,33 @@ usable(state) if {
 	state.encryption == "required"
 	state.state == "open"
 	state.posture == "encrypted"
+	time.now_ns() < state.fresh_until
 }
 
+# Variables whose value is an address by convention of the program that reads them.
 addresses := {
-	"AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "S3_ENDPOINT", "MLFLOW_TRACKING_URI", "MLFLOW_S3_ENDPOINT_URL",
-	"WANDB_BASE_URL", "HF_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT", "REDIS_URL", "DATABASE_URL",
+	"AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "S3_ENDPOINT", "S3_ENDPOINT_URL", "S3_URL", "MINIO_ENDPOINT",
+	"MINIO_URL", "MLFLOW_TRACKING_URI", "MLFLOW_S3_ENDPOINT_URL", "WANDB_BASE_URL", "HF_ENDPOINT",
+	"OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_METRICS_ENDPOINT",
+	"VAULT_ADDR", "BAO_ADDR", "REDIS_URL", "DATABASE_URL", "MONGODB_URI", "RABBITMQ_URL", "AMQP_URL",
+	"ELASTICSEARCH_URL", "CLICKHOUSE_URL", "KAFKA_REST_URL", "TRITON_URL", "STORAGE_EMULATOR_HOST",
+	"AZURE_STORAGE_ENDPOINT", "GCS_ENDPOINT", "FSSPEC_S3_ENDPOINT_URL", "LAKEFS_ENDPOINT",
+	"LAKECTL_SERVER_ENDPOINT_URL", "ALLUXIO_MASTER_HOSTNAME", "JUICEFS_META_URL",
 }
 
-clear := {"http://", "ftp://", "redis://"}
+# Switches that turn encryption or its checks off, and the values that do so.
+switches := {
+	"OTEL_EXPORTER_OTLP_INSECURE": on, "MLFLOW_TRACKING_INSECURE_TLS": on, "S3_INSECURE": on, "MINIO_INSECURE": on,
+	"VAULT_SKIP_VERIFY": on, "BAO_SKIP_VERIFY": on, "GIT_SSL_NO_VERIFY": on, "S3_USE_HTTPS": off,
+	"S3_VERIFY_SSL": off, "S3_USE_SSL": off, "MINIO_SECURE": off, "MINIO_USE_SSL": off, "AWS_S3_USE_SSL": off,
+	"PYTHONHTTPSVERIFY": off, "NODE_TLS_REJECT_UNAUTHORIZED": off,
+}
+
+on := {"1", "true", "yes", "on", "t", "y"}
+
+off := {"0", "false", "no", "off", "f", "n"}
+
+clear := {"http://", "ftp://", "ws://", "redis://", "amqp://"}
 
 deny contains msg if {
 	some container in containers
@@ -196,11 +236,26 @@ deny contains msg if {
 	some scheme in clear
 	startswith(lower(object.get(variable, "value", "")), scheme)
 	not startswith(lower(variable.value), concat("", [scheme, "localhost"]))
+	not startswith(lower(variable.value), concat("", [scheme, "127.0.0.1"]))
 	msg := sprintf("container %v: %v is not encrypted", [container.name, variable.name])
 }
 
 deny contains msg if {
 	some container in containers
-	not regex.match(`^[a-z0-9.:/_-]+(@sha256:[0-9a-f]{64})?$`, container.image)
-	msg := sprintf("container %v: the image reference cannot be read", [container.name])
+	some variable in object.get(container, "env", [])
+	lower(object.get(variable, "value", "")) in switches[variable.name]
+	msg := sprintf("container %v: %v turns encryption off", [container.name, variable.name])
+}
+
+# An image is [registry/]path[:tag][@sha256:hex], nothing else; kubelets and digest reports rely on it.
+image_grammar := `^([a-zA-Z0-9.-]+(:[0-9]+)?/)?[a-z0-9]+([._/-]+[a-z0-9]+)*(:[A-Za-z0-9_][A-Za-z0-9_.-]{0,127})?(@sha256:[0-9a-f]{64})?$`
+
+images contains [container.name, object.get(container, "image", "")] if some container in containers
+
+images contains [volume.name, volume.image.reference] if some volume in object.get(pod, "volumes", [])
+
+deny contains msg if {
+	some [name, image] in images
+	not regex.match(image_grammar, image)
+	msg := sprintf("%v: the image reference cannot be read", [name])
 }

@@ -28,7 +28,6 @@ Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 _PREFIX: Final = "/admit/"
 _TYPE: Final = (b"content-type", b"application/json")
 _CLOSE: Final = (b"connection", b"close")
-_MARGIN_DEFAULT: Final = b""
 
 
 class AdmissionApp:
@@ -70,7 +69,9 @@ class AdmissionApp:
         await self._admitted(scope, receive, send, caller)
 
     async def flush_summary(self) -> bool:
-        """Write the pending `decision_summary` record. Call every second and before stopping.
+        """Write the pending `decision_summary` record now; call it before stopping.
+
+        While there is something to write, it is tried every second anyway.
 
         Returns:
             True when nothing is pending any more.

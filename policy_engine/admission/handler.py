@@ -29,6 +29,7 @@ from policy_engine.errors import BadReview, DecisionLate
 log = get_logger("policy_engine.admission")
 
 ESTATE: Final = "estate"
+_SUMMARY_S: Final = 1.0  # seconds between attempts to write what was refused without a record
 _FAILURES: Final = {
     "engine.overload": (429, "too many reviews at once: try again"),
     "engine.spool_unwritable": (
@@ -48,6 +49,7 @@ class ReviewHandler:
         self.unrecorded = Unrecorded()
         self._queue: DurableQueue | None = None
         self._flushing = False
+        self._flusher: asyncio.Task[None] | None = None
 
     @property
     def queue(self) -> DurableQueue:
@@ -64,6 +66,14 @@ class ReviewHandler:
         """Note a refusal that has no record of its own."""
         self.metrics.refused[reason.removeprefix("engine.")] += 1
         self.unrecorded.add(caller.cluster, reason, self.deps.clock(), late_id)
+        if self._flusher is None or self._flusher.done():
+            self._flusher = asyncio.create_task(self._flush_until_written(), name="decision-summary")
+
+    async def _flush_until_written(self) -> None:
+        while True:
+            await asyncio.sleep(_SUMMARY_S)
+            if await self.flush_summary():
+                return
 
     async def flush_summary(self) -> bool:
         """See `AdmissionApp.flush_summary`."""
@@ -73,7 +83,7 @@ class ReviewHandler:
         taken, self.unrecorded = self.unrecorded, Unrecorded()
         try:
             await self._append_summary(taken)
-        except (EvidenceError, DecisionLate, KeyError):
+        except (EvidenceError, KeyError):
             self.unrecorded.merge(taken)
             return False
         finally:
@@ -92,8 +102,8 @@ class ReviewHandler:
             received_time_ns=self.deps.clock(),
             salts=os.urandom(SALTS_OCTETS),
         )
-        deadline = asyncio.get_running_loop().time() + self.deps.limits.decision_deadline_ms / 1000
-        await self.queue.append(seq, record.frame, deadline)
+        # Without a deadline: given up and durable after all, it would count twice.
+        await spool.append(seq, record.frame)
 
 
 @dataclass(slots=True)

@@ -134,6 +134,17 @@ async def test_clean_up_passes_while_the_spool_is_unwritable_and_is_counted(tmp_
         assert world.app.metrics.failed_open == {"DELETE": 1, "CREATE": 1, "UPDATE": 1}
 
 
+async def test_the_summary_is_written_by_itself(tmp_path: Path) -> None:
+    async with running(tmp_path) as world:
+        client_context("train-us")
+        with no_room():
+            await world.ask(review(pod()))
+        async with asyncio.timeout(5):
+            while not world.records():
+                await asyncio.sleep(0.05)
+        assert world.records()[0].header_fields()["kind"] == "decision_summary"
+
+
 class BrokenEngine:
     """Gives no result. Leaves out nothing else: that is all it does."""
 
@@ -246,7 +257,8 @@ async def test_a_late_record_is_answered_as_no_result_and_named_in_the_summary(t
         assert "[engine.no_result]" in answer.message
         await asyncio.sleep(0.6)
         (decision,) = world.records()
-        late = world.app._handler.unrecorded.public()["late"]
+        assert await world.app.flush_summary() is True
+        late = world.records()[-1].public_fields()["late"]
         assert late == [decision.public_fields()["decision_id"]]
 
 
