@@ -18,6 +18,7 @@ from policy_engine.demo.stage import Stage
 TENANT: Final = "acme"
 BEGIN_NS: Final = 1_740_787_200 * 10**9  # 2025-03-01: the example logs are of that month
 JOB_SECONDS: Final = 60.0
+Done = subprocess.CompletedProcess[str]
 ATTACKS: Final = (
     ("flipped.zip", "one bit flipped in the middle"),
     ("other-key.zip", "the whole package signed again under another key"),
@@ -47,7 +48,7 @@ def witness(story: Story, stage: Stage, out: Path) -> Path:
     )
     trust = out / "trust.json"
     trust.write_bytes((stage.state / "trust.json").read_bytes())
-    _verify(story, package, trust)
+    _verify(story, stage, package, trust)
     _attacks(story, stage, package, trust, out)
     return package
 
@@ -67,12 +68,12 @@ def _import(story: Story, stage: Stage) -> None:
             story.check(bool(counts), f"accesses of {scope} mapped to jobs: {text}")
 
 
-def _verify(story: Story, package: Path, trust: Path) -> None:
-    done = _offline(["evidence", "verify", str(package), "--trust", str(trust)])
+def _verify(story: Story, stage: Stage, package: Path, trust: Path) -> None:
+    done = _offline(story, stage, "verifying", package, trust)
     story.check(
         done.returncode == 0,
         "verified in another process with every socket refused, the trust root given from outside",
-        detail=_last(done),
+        detail=_first(done),
     )
     for line in done.stdout.strip().splitlines()[:4]:
         story.quote(line.strip())
@@ -81,63 +82,71 @@ def _verify(story: Story, package: Path, trust: Path) -> None:
 def _attacks(story: Story, stage: Stage, package: Path, trust: Path, out: Path) -> None:
     folder = out / "attacks"
     folder.mkdir(exist_ok=True)
-    made = subprocess.run(
-        [sys.executable, "-m", "policy_engine.demo.attacks", str(stage.state), str(package), str(folder)],
-        capture_output=True,
-        text=True,
-        timeout=JOB_SECONDS,
-        check=False,
-    )
+    arguments = ["-m", "policy_engine.demo.attacks", str(stage.state), str(package), str(folder)]
+    made = _run(story, stage, "attacking", arguments)
     story.check(
-        made.returncode == 0, "three attacks are made on copies of it", detail=_last(made), fatal=True
+        made.returncode == 0, "three attacks are made on copies of it", detail=_first(made), fatal=True
     )
     for name, text in ATTACKS:
-        done = _offline(["evidence", "verify", str(folder / name), "--trust", str(trust)])
+        done = _offline(story, stage, f"verifying {name}", folder / name, trust)
         story.check(
             done.returncode not in (0, OPENED) and "Traceback" not in done.stderr,
             f"{text}: refused",
-            detail="verified" if done.returncode == 0 else _last(done),
+            detail="verified" if done.returncode == 0 else _first(done),
         )
-        story.quote(_last(done))
+        story.quote(_first(done))
 
 
-def _offline(arguments: Sequence[str]) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "policy_engine.demo.offline", *arguments],
-        capture_output=True,
-        text=True,
-        timeout=JOB_SECONDS,
-        check=False,
-        env={"PATH": "/usr/bin:/bin", "NO_COLOR": "1", "COLUMNS": "200", "LANG": "C.UTF-8"},
-    )
-
-
-def _last(done: subprocess.CompletedProcess[str]) -> str:
-    lines = [line.strip() for line in (done.stderr + done.stdout).splitlines() if line.strip()]
-    errors = [line for line in lines if not line.startswith(("fix", "hint"))]
-    return (errors or ["no output"])[0]
+def _offline(story: Story, stage: Stage, text: str, package: Path, trust: Path) -> Done:
+    """`sluicegate evidence verify` where no socket can be opened, with an environment of its own."""
+    arguments = ["evidence", "verify", str(package), "--trust", str(trust)]
+    environ = {"PATH": "/usr/bin:/bin", "NO_COLOR": "1", "COLUMNS": "200", "LANG": "C.UTF-8"}
+    return _run(story, stage, text, ["-m", "policy_engine.demo.offline", *arguments], environ)
 
 
 def _job(story: Story, stage: Stage, text: str, arguments: Sequence[str]) -> Mapping[str, Any]:
-    """Run the evidence job in a process that ends, with a bar while it works.
+    """Run the evidence job in a process that ends.
 
     Raises:
         StepFailedError: It did not do its work; the message says why.
     """
-    command = [sys.executable, "-m", "policy_engine.embedded.evidence_job", str(stage.state), *arguments]
-    done: list[subprocess.CompletedProcess[str]] = []
-
-    def run() -> None:
-        done.append(subprocess.run(command, capture_output=True, text=True, timeout=JOB_SECONDS, check=False))
-
-    thread = threading.Thread(target=run, name="evidence-job")
-    thread.start()
-    story.wait(text, lambda: (len(done), 1), timeout=JOB_SECONDS, tick=stage.check_alive)
-    thread.join()
+    module = "policy_engine.embedded.evidence_job"
+    done = _run(story, stage, text, ["-m", module, str(stage.state), *arguments])
     try:
-        told: dict[str, Any] = json.loads(done[0].stdout)
+        told: dict[str, Any] = json.loads(done.stdout)
     except ValueError:
-        raise StepFailedError(f"{text}: {_last(done[0])}") from None
+        raise StepFailedError(f"{text}: {_first(done)}") from None
     if "error" in told:
         raise StepFailedError(f"{text}: {told['error']}")
     return told
+
+
+def _run(
+    story: Story, stage: Stage, text: str, arguments: Sequence[str], environ: Mapping[str, str] | None = None
+) -> Done:
+    """Run this Python with arguments, with a bar while it works."""
+    done: list[Done] = []
+
+    def run() -> None:
+        done.append(
+            subprocess.run(
+                [sys.executable, *arguments],
+                capture_output=True,
+                text=True,
+                timeout=JOB_SECONDS,
+                check=False,
+                env=environ,
+            )
+        )
+
+    thread = threading.Thread(target=run, name="demo-job")
+    thread.start()
+    story.wait(text, lambda: (len(done), 1), timeout=JOB_SECONDS, tick=stage.check_alive)
+    thread.join()
+    return done[0]
+
+
+def _first(done: Done) -> str:
+    """The first line of what a process said that is no hint."""
+    lines = [line.strip() for line in (done.stderr + done.stdout).splitlines() if line.strip()]
+    return next((line for line in lines if not line.startswith(("fix", "hint"))), "no output")

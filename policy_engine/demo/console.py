@@ -104,9 +104,9 @@ class Story:
             return (" " * (INDENT + 2) + "  ".join(cells)).rstrip()
 
         if any(head):
-            self.console.print(Text(line(head), style="dim"), overflow="ignore", no_wrap=True)
+            self.console.print(Text(line(head), style="dim"), no_wrap=True, crop=False)
         for row in rows:
-            self.console.print(Text(line(row)), overflow="ignore", no_wrap=True)
+            self.console.print(Text(line(row)), no_wrap=True, crop=False)
 
     def wait(
         self,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import signal
 import tempfile
@@ -12,7 +13,7 @@ from typing import Final
 from policy_engine.demo.chapters_gate import gate
 from policy_engine.demo.chapters_rotate import rotate
 from policy_engine.demo.chapters_start import decide, start
-from policy_engine.demo.chapters_witness import witness
+from policy_engine.demo.chapters_witness import TENANT, witness
 from policy_engine.demo.client import DoorClosedError
 from policy_engine.demo.console import StepFailedError, Story
 from policy_engine.demo.stage import Stage
@@ -98,17 +99,17 @@ def _end(story: Story, stage: Stage, out: Path, package: Path | None, *, keep: b
         )
     if not keep:
         shutil.rmtree(stage.state, ignore_errors=True)
+    here = min(os.path.relpath(out), str(out), key=len)
     story.say("")
     story.say("Next:", "dim")
     story.table(
-        ["", ""],
+        [""],
         [
-            ["sluicegate up", "run it until Ctrl-C; API documentation at https://127.0.0.1:9444/docs"],
-            ["sluicegate links --why LINK", "why a link is as it is, and what to do next"],
-            ["sluicegate check deploy/examples/estate", "check declared state"],
-            [f"sluicegate evidence verify {out.name}/acme.zip --trust {out.name}/trust.json", "verify again"],
+            ["sluicegate up                 # run it until Ctrl-C"],
+            ["sluicegate links --why        # what every link waits for, while it runs"],
+            ["https://127.0.0.1:9444/docs   # documentation of its API, while it runs"],
+            [f"sluicegate evidence verify {here}/{TENANT}.zip --trust {here}/trust.json"],
         ],
-        words=2,
     )
     story.say("")
     if story.failed:
