@@ -24,6 +24,18 @@ CLEAR_RECEIVED: Final = (
     "guard.InClear",
 )
 ROTATION_HEALTH: Final = ("rxsc.InPktsNotUsingSA", "rxsc.InPktsNotValid", "rxsc.InPktsLate")
+ARRIVALS: Final = (  # each frame that arrives is counted under exactly one of these
+    "secy.InPktsNoTag",
+    "secy.InPktsUntagged",
+    "secy.InPktsBadTag",
+    "secy.InPktsNoSCI",
+    "secy.InPktsUnknownSCI",
+    "rxsc.InPktsNotUsingSA",
+    "rxsc.InPktsLate",
+    "rxsc.InPktsNotValid",
+    "rxsc.InPktsUnchecked",
+    "rxsc.InPktsOK",
+)
 WRONG_PEER: Final = ("secy.InPktsUnknownSCI", "secy.InPktsNoSCI")
 
 
@@ -202,6 +214,19 @@ def _doubt(end: Interval) -> str | None:
         return "nothing was sent encrypted"
     if not end.rise("rxsc.InPktsOK") or not end.rise("rxsc.InOctetsDecrypted"):
         return "nothing was decrypted"
+    return _past_the_secy(end)
+
+
+def _past_the_secy(end: Interval) -> str | None:
+    """Port identity: the port's frames are those that the SecY counted. Silent where the port is hidden."""
+    if "port.TxFrames" not in end.last.counters:
+        return None
+    sent, encrypted = end.rise("port.TxFrames"), end.rise("txsc.OutPktsEncrypted")
+    if sent != encrypted:
+        return f"{sent} frames left the port and {encrypted} were encrypted by the SecY"
+    arrived, counted = end.rise("port.RxFrames"), sum(end.rise(name) for name in ARRIVALS)
+    if arrived != counted:
+        return f"{arrived} frames arrived at the port and {counted} at the SecY"
     return None
 
 

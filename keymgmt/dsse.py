@@ -38,13 +38,22 @@ def opened(doc: Mapping[str, Any], payload_type: str, keys: Mapping[str, bytes])
     signatures = doc["signatures"]
     if not isinstance(signatures, list) or len(signatures) != 1 or not isinstance(signatures[0], dict):
         raise PermitRefused("envelope: exactly one signature is expected")
-    key = keys.get(str(signatures[0].get("keyid")))
+    if set(signatures[0]) != {"keyid", "sig"}:
+        raise PermitRefused("envelope: a signature has keyid and sig")
+    key = keys.get(str(signatures[0]["keyid"]))
     if key is None:
         raise PermitRefused("signature: by a key that is not trusted here")
     try:
-        payload = base64.b64decode(doc["payload"], validate=True)
-        signature = base64.b64decode(signatures[0]["sig"], validate=True)
+        payload, signature = _decoded(doc["payload"]), _decoded(signatures[0]["sig"])
         Ed25519PublicKey.from_public_bytes(key).verify(signature, pae(payload_type, payload))
     except (InvalidSignature, ValueError, TypeError, KeyError):
         raise PermitRefused("signature: does not verify") from None
     return str(signatures[0]["keyid"]), payload
+
+
+def _decoded(text: str) -> bytes:
+    """Decode base64 in its one canonical spelling: no stray bits, no missing padding, nothing else."""
+    octets = base64.b64decode(text, validate=True)
+    if base64.b64encode(octets).decode() != text:
+        raise ValueError("not canonical base64")
+    return octets

@@ -21,12 +21,14 @@ import socket
 import subprocess
 import sys
 import time
+import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final, Literal, Self
 
-from keymgmt.drivers.software_ports import control_socket, peer_uid
+from keymgmt.checks import Check, is_map, is_str, take
+from keymgmt.drivers.software_ports import accepted, control_socket
 from keymgmt.errors import CouldNotTell, SaidNo
 from keymgmt.processes import Spawned, hold
 
@@ -127,6 +129,16 @@ class ForkServer:
         return answer
 
 
+_SPAWN: Final[Mapping[str, Check]] = {
+    "cmd": lambda v: v == "spawn",
+    "role": is_str,
+    "name": is_str,
+    "config": is_map,
+    "record": is_str,
+    "log": is_str,
+}
+
+
 class _Server:
     def __init__(self, control: str) -> None:
         self._listener = control_socket(control)
@@ -151,26 +163,31 @@ class _Server:
         Path(self._control).unlink(missing_ok=True)
 
     def _accept(self) -> None:
-        peer, _ = self._listener.accept()
-        if peer_uid(peer) == os.geteuid():
+        peer = accepted(self._listener)
+        if peer is not None:
             self._peers.append(peer)
-        else:
-            peer.close()
 
     def _serve(self, peer: socket.socket) -> None:
-        message = peer.recv(MAX_MESSAGE)
-        if not message:
-            self._peers.remove(peer)
-            peer.close()
-            return
+        try:
+            message = peer.recv(MAX_MESSAGE)
+            if message:
+                peer.send(json.dumps(self._answer(message)).encode())
+                return
+        except OSError:  # gone, or it never reads: no client ends this process
+            pass
+        self._peers.remove(peer)
+        peer.close()
+
+    def _answer(self, message: bytes) -> dict[str, Any]:
         try:
             doc = json.loads(message)
-            reply: dict[str, Any] = {"ok": self._spawn(doc) if doc["cmd"] == "spawn" else self._take_exits()}
+            if isinstance(doc, dict) and doc.get("cmd") == "exits":
+                return {"ok": self._take_exits()}
+            return {"ok": self._spawn(take(doc, _SPAWN, "request"))}
         except SaidNo as no:
-            reply = {"error": str(no)}
-        except (KeyError, ValueError, TypeError, OSError) as bad:
-            reply = {"error": f"malformed request: {type(bad).__name__}"}
-        peer.send(json.dumps(reply).encode())
+            return {"error": str(no)}
+        except (ValueError, RecursionError, OSError) as bad:
+            return {"error": f"malformed request: {type(bad).__name__}"}
 
     def _take_exits(self) -> dict[str, Any]:
         exits, self._exits = self._exits, {}
@@ -223,12 +240,18 @@ def _child(doc: Mapping[str, Any], run: Callable[[Mapping[str, Any]], None], pip
         os.close(pipe)
         run(doc["config"])
         status = 0
-    except BaseException as error:  # the last stop of a forked child: its type goes to its own log
-        print(
-            f"{doc['role']} {doc['name']} ended: {type(error).__name__}: {error}", file=sys.stderr, flush=True
-        )
+    except (
+        BaseException
+    ) as error:  # the last stop of a forked child: never its text, which could hold anything
+        print(f"{doc['role']} {doc['name']} ended: {_where(error)}", file=sys.stderr, flush=True)
     finally:
         os._exit(status)
+
+
+def _where(error: BaseException) -> str:
+    """Return type and place of an error."""
+    frame = traceback.extract_tb(error.__traceback__)[-1]
+    return f"{type(error).__name__} at {Path(frame.filename).name}:{frame.lineno}"
 
 
 def _settle(role: str, name: str, log: str) -> None:

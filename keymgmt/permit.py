@@ -18,6 +18,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final, Protocol, Self
 
 from evidence.canonical import canonical
+from evidence.errors import NotCanonical
 from keymgmt.dsse import Sign, envelope, opened, pae
 from keymgmt.errors import MessageRefused, PermitRefused
 from keymgmt.operations import Check, is_count, is_hex, is_nonce, is_str, is_u64, take
@@ -50,7 +51,7 @@ class Permit:
         ttl_ms: valid for so long after the request.
         max_hold_ms: how long a living agent may go on without a new permit after ttl; 0: not at all.
         arm_ms: how long the data plane stays open without renewal by its agent.
-        hard_not_after_ms: no hold passes this, counted from the request; None: no such bound.
+        hard_not_after_ms: it counts no longer than this from the request, held or not; None: no such bound.
         posture_generation: of the posture row that the issuing transaction locked.
         sample_digest: SHA-256 of the last sample judged, 64 hex digits.
         violation_generation: the latest violation of this end that the gate had seen.
@@ -92,7 +93,9 @@ class Permit:
         got = take(_json(payload), _PERMIT, "permit")
         kind = PermitKind(got.pop("type"))
         del got["v"]
-        return cls(kind=kind, **got)
+        permit = cls(kind=kind, **got)
+        _refuse_other_spelling(permit, payload)
+        return permit
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,7 +189,10 @@ class SignerStatement:
     def from_payload(cls, payload: bytes) -> Self:
         """Read a payload. Raises MessageRefused."""
         got = take(_json(payload), _STATEMENT, "permit signer")
-        return cls(got["key_id"], bytes.fromhex(got["public_key"]), got["epoch"], int(got["not_after_ns"]))
+        public_key, not_after_ns = bytes.fromhex(got["public_key"]), int(got["not_after_ns"])
+        statement = cls(got["key_id"], public_key, got["epoch"], not_after_ns)
+        _refuse_other_spelling(statement, payload)
+        return statement
 
 
 @dataclass(frozen=True, slots=True)
@@ -286,9 +292,25 @@ def _accept(permit: Permit, expected: Expected) -> None:
 
 def _json(octets: bytes) -> Any:
     try:
-        return json.loads(octets)
+        return json.loads(octets, object_pairs_hook=_once)
     except (ValueError, RecursionError):
-        raise MessageRefused("not JSON") from None
+        raise MessageRefused("not JSON, or a name stands twice in an object") from None
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    doc = dict(pairs)
+    if len(doc) != len(pairs):
+        raise ValueError("duplicate name")
+    return doc
+
+
+def _refuse_other_spelling(got: Permit | SignerStatement, payload: bytes) -> None:
+    try:
+        same = got.payload() == payload
+    except NotCanonical:
+        same = False
+    if not same:
+        raise MessageRefused("a payload is canonical JSON, and this one is not")
 
 
 def _is_object(value: Any) -> bool:

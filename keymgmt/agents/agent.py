@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import datetime as dt
+import errno
 import json
 import secrets
 import signal
@@ -39,9 +40,11 @@ from keymgmt.drivers.software_ports import boottime_ns
 from keymgmt.errors import CouldNotTell, DriverRefused, DriverUnavailable, KeymgmtError, MessageRefused
 from keymgmt.operations import Ack, Operation
 from keymgmt.permit import Expected, Permit, PermitKind, PermitRequest, verify
+from keymgmt.processes import keep_out_of_core_files
 
 _MS: Final = 1_000_000
-REPORTS_KEPT: Final = 64
+REPORTS_KEPT: Final = 64  # newest violations not yet delivered; the hub takes as many in one poll
+ACKS_SENT: Final = 64  # acknowledgements in one poll; the hub takes no more
 
 
 class Agent:
@@ -69,7 +72,7 @@ class Agent:
         self._numbers = SampleNumbers(self.state)
         self._log = get_logger("agent").bind(agent=config.name, link=config.link)
         self._stop, self._pull_now = threading.Event(), threading.Event()
-        self._opening = threading.Lock()
+        self._opening, self._reporting = threading.Lock(), threading.Lock()
         self._latest: Sample | None = None
         self._said: tuple[PermitKind, str] | None = None
         self._reports: deque[Violation] = deque(maxlen=REPORTS_KEPT)
@@ -122,7 +125,9 @@ class Agent:
 
     def poll(self) -> int:
         """Poll once and carry out what comes; return how many operations came."""
-        nonce, acks, reports = secrets.token_hex(16), list(self._acks), list(self._reports)
+        with self._reporting:
+            reports = list(self._reports)
+        nonce, acks = secrets.token_hex(16), self._acks[:ACKS_SENT]
         self.polls.sent(nonce, boottime_ns())
         sample = self._latest
         answer = self._poll_connection.post(
@@ -153,10 +158,11 @@ class Agent:
         return len(operations)
 
     def _delivered(self, acks: list[Ack], reports: list[Violation]) -> None:
-        self._acks = [ack for ack in self._acks if ack not in acks]
-        for report in reports:
-            if report in self._reports:
-                self._reports.remove(report)
+        self._acks = self._acks[len(acks) :]
+        with self._reporting:
+            for report in reports:
+                if report in self._reports:
+                    self._reports.remove(report)
 
     # --- permit
 
@@ -243,9 +249,21 @@ class Agent:
             if suspicion is not None:
                 self._drop()
             report = self.keeper.settle(sample, suspicion)
+            if self.keeper.unsaved:
+                self._log.error(
+                    "state_unwritable", what="a violation", fix="free space in the agent's folder"
+                )
             self._steer(sample)
         except (DriverUnavailable, DriverRefused) as error:
             self._log.debug("check_failed", why=str(error))
+            return
+        except OSError as full:  # an agent that cannot remember does not go on
+            self._drop()
+            self._log.error(
+                "state_unwritable",
+                fix="free space in the agent's folder",
+                error=errno.errorcode.get(full.errno or 0, "OSError"),
+            )
             return
         self._news(sample, report)
 
@@ -264,7 +282,8 @@ class Agent:
         """Tell at once what must not wait for the next poll or pull."""
         before, self._latest = self._latest, sample
         if report is not None:
-            self._reports.append(report)
+            with self._reporting:
+                self._reports.append(report)
             self._log.warning("violation", code=report.code, number=self.keeper.violations, why=report.detail)
         restarted = before is not None and before.secy_id != sample.secy_id
         if restarted:
@@ -333,7 +352,7 @@ def _operations(answer: bytes, nonce: str) -> list[Operation]:
         if doc["nonce"] != nonce:
             raise MessageRefused("the answer is for another poll")
         return [Operation.from_json(operation) for operation in doc["operations"]]
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         raise MessageRefused("the control plane's answer is malformed") from None
 
 
@@ -341,6 +360,7 @@ def run(doc: Mapping[str, Any]) -> None:
     """Run an agent until SIGTERM. The fork server and `main` end here."""
     config = AgentConfig.from_json(doc)
     configure(f"agent.{config.name}", doc.get("log_level", "info"))
+    keep_out_of_core_files()
     agent = _when_enrolled(config)
     signal.signal(signal.SIGTERM, agent.stop)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -349,6 +369,7 @@ def run(doc: Mapping[str, Any]) -> None:
 
 def _when_enrolled(config: AgentConfig) -> Agent:
     try:
+        _lock = StateFolder(config.folder).claim()  # kept open until this process ends
         return Agent(config)
     except CouldNotTell as error:
         get_logger("agent").error("agent_not_started", agent=config.name, why=str(error), fix=error.fix)

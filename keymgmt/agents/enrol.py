@@ -17,6 +17,7 @@ from keymgmt.agents.config import BaoPaths, Server
 from keymgmt.agents.identity import Candidate, Identity
 from keymgmt.agents.vault import bao_call
 from keymgmt.errors import CustodyUnavailable
+from keymgmt.processes import keep_out_of_core_files
 
 
 def enrol(
@@ -66,6 +67,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     for option in ("--host", "--port", "--ca", "--name", "--role-id", "--folder", "--keys-mount"):
         parser.add_argument(option, required=True)
     args = parser.parse_args(argv)
+    keep_out_of_core_files()
     enrol(
         server=Server(args.host, int(args.port), args.ca),
         paths=BaoPaths(args.keys_mount),

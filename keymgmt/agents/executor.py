@@ -31,6 +31,7 @@ from keymgmt.errors import (
 from keymgmt.operations import Ack, AckStatus, EndpointState, Operation, OpKind, encode_counters
 
 PREPARED_KEPT: Final = 4
+UNWRITABLE: Final = "state_unwritable"
 CODES: Final[Mapping[type[KeymgmtError], str]] = {
     DriverUnavailable: "driver_unavailable",
     CustodyUnavailable: "custody_unavailable",
@@ -101,7 +102,16 @@ class Executor:
                 repeat = self._fence.admit(op, polls, now_ns, self._boot_id)
             except Fenced as fenced:
                 return self._ack(op, AckStatus.REFUSED, fenced.known, fenced.code, str(fenced))
-            return repeat if repeat is not None else self._fence.finish(self._act(op))
+            except OSError:  # a full disk: what cannot be fenced is not done
+                return self._ack(op, AckStatus.REFUSED, {}, UNWRITABLE, "the fence cannot be stored")
+            if repeat is not None:
+                return repeat
+            ack = self._act(op)
+            try:
+                return self._fence.finish(ack, in_memory=op.kind is OpKind.PREPARE)
+            except OSError:
+                why = "it was tried, but its result cannot be stored: read the state"
+                return self._ack(op, AckStatus.FAILED, {}, UNWRITABLE, why)
 
     def _act(self, op: Operation) -> Ack:
         try:
@@ -194,8 +204,11 @@ class Executor:
         for key in (tx, rx):
             if key.key_id in self._burnt:
                 raise OperationRefused("burnt", "this key was installed before: never a second time")
-        for key in (tx, rx):
-            self._burnt.burn(key.key_id, key.check)
+        try:
+            for key in (tx, rx):
+                self._burnt.burn(key.key_id, key.check)
+        except OSError:
+            raise OperationRefused(UNWRITABLE, "key ids cannot be stored: no key was installed") from None
         try:
             rx_check = self._driver.install_rx(_sa(prepared, rx, self._config.peer_sci), prepared.secy_id)
             tx_check = self._driver.install_tx(_sa(prepared, tx, self._config.sci), prepared.secy_id)
@@ -212,12 +225,17 @@ class Executor:
         self._prepared.pop(op.rotation or "", None)
         reading, ids = self._driver.read(), op.params["key_ids"]
         deleted = []
-        for an in [sa.an for sa in reading.rx if sa.key_id == ids["rx"]]:
-            self._driver.retire_rx(an, ids["rx"])
-            deleted.append("rx")
-        for an in [sa.an for sa in reading.tx if sa.key_id == ids["tx"] and not sa.in_use]:
-            self._driver.retire_tx(an, ids["tx"])
-            deleted.append("tx")
+        try:
+            for an in [sa.an for sa in reading.rx if sa.key_id == ids["rx"]]:
+                self._driver.retire_rx(an, ids["rx"])
+                deleted.append("rx")
+            for an in [sa.an for sa in reading.tx if sa.key_id == ids["tx"] and not sa.in_use]:
+                self._driver.retire_tx(an, ids["tx"])
+                deleted.append("tx")
+        except DriverRefused as no:
+            if deleted:
+                raise _HalfDoneError(no.code, str(no)) from None
+            raise
         return {"deleted": deleted}
 
     def _retire(self, op: Operation, retire: Callable[[int, str], Mapping[str, int]]) -> dict[str, Any]:
@@ -265,7 +283,7 @@ class Executor:
 
 
 class _HalfDoneError(KeymgmtError):
-    """Hardware refused after a key id was burnt: something may be installed."""
+    """Hardware refused after something was done: a key id burnt, an SA installed or deleted."""
 
     def __init__(self, code: str, message: str) -> None:
         super().__init__(message)

@@ -86,7 +86,17 @@ class Candidate:
         self.csr = request.public_bytes(Encoding.PEM).decode()
 
     def adopt(self, folder: Path, cert_pem: str) -> Identity:
-        """Store key and certificate, make them current in one step and return them."""
+        """Store key and certificate, make them current in one step and return them.
+
+        Raises:
+            CouldNotTell: the certificate is not for this key; the pair of before stays.
+        """
+        try:
+            fits = x509.load_pem_x509_certificate(cert_pem.encode()).public_key() == self._key.public_key()
+        except ValueError:
+            fits = False
+        if not fits:
+            raise CouldNotTell("the certificate that came is not for this agent's new key")
         number = 1 + max((int(p.name.split("-")[1]) for p in folder.glob("identity-*")), default=0)
         pair = folder / f"identity-{number}"
         pair.mkdir(mode=0o700, parents=True)

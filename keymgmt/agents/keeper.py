@@ -8,6 +8,8 @@ Decisions over durable state; the loops that call it stand in `keymgmt.agents.ag
 * A *violation*, confirmed by a second sample, drops the path before anything else happens and voids every
   permit that was issued before it was seen.
 * The opening is renewed in the data plane for at most `arm`, and never beyond what is left of the validity.
+* State that cannot be stored (a full disk) closes: a close counts from the moment it is known, and is left on
+  disk by a rename, which needs no space; a violation that is not stored keeps the path shut until it is.
 """
 
 from __future__ import annotations
@@ -16,12 +18,14 @@ import threading
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from keymgmt.agents.state import StateFolder
+from keymgmt.agents.state import StateFolder, unreadable
 from keymgmt.counters import Sample, Violation, local_violation
+from keymgmt.errors import MessageRefused
 from keymgmt.operations import decode_counters, encode_counters
 from keymgmt.permit import Permit, PermitKind
 
 ORDERS: Final = "orders.json"
+CLOSED: Final = "orders.closed"  # `orders.json` of before a close that could not be written
 VIOLATIONS: Final = "violations.json"
 _MS: Final = 1_000_000
 
@@ -59,24 +63,31 @@ class Keeper:
         self._state, self._boot_id = state, boot_id
         self._clean_ns = clean_ms * _MS
         self._lock = threading.RLock()
-        self.standing = _standing_from(state.read(ORDERS), boot_id)
+        self.standing = _load(state, boot_id)
         known = state.read(VIOLATIONS)
         self.violations: int = known.get("generation", 0)
         self._settled = (known.get("secy_id", ""), decode_counters(known.get("counters", {})))
         self._last: Sample | None = None
         self._in_violation = False
         self._suspicious_ns: int | None = None
+        self.unsaved = False
 
     # --- orders
 
     def accept(self, permit: Permit, requested_ns: int) -> None:
-        """Take a verified order: durable first, then in force."""
+        """Take a verified order: durable first, then in force; a close is in force whatever happens.
+
+        Raises:
+            OSError: it could not be stored.
+        """
         with self._lock:
             standing = self.standing
             if permit.order <= standing.order:
                 return
             if permit.kind is PermitKind.CLOSE:
                 after = Standing(permit.order, closed=True, reason=permit.reason)
+                self._close(after)
+                return
             elif permit.kind is PermitKind.REOPEN:
                 after = Standing(permit.order)
             elif standing.closed:
@@ -84,8 +95,20 @@ class Keeper:
                 after = replace(standing, order=permit.order)
             else:
                 after = Standing(permit.order, permit=permit, requested_ns=requested_ns)
-            self._state.write(ORDERS, _standing_to(after, self._boot_id))
+            self._store(after)
             self.standing = after
+
+    def _close(self, after: Standing) -> None:
+        self.standing = after
+        try:
+            self._store(after)
+        except OSError:
+            self._state.rename(ORDERS, CLOSED)
+            raise
+
+    def _store(self, standing: Standing) -> None:
+        self._state.write(ORDERS, _standing_to(standing, self._boot_id))
+        self._state.remove(CLOSED)
 
     def validity(self, secy_id: str, now_ns: int) -> Validity:
         """Say whether the path may be open, and how long without news."""
@@ -123,28 +146,33 @@ class Keeper:
         """
         with self._lock:
             self._last = sample
-            if found is None:
-                if self._in_violation and self.clean(sample.mono_ns):
-                    self._in_violation = False
-                    self._remember(sample)
-                return None
-            self._suspicious_ns = sample.mono_ns
-            if self._in_violation:
-                return None
-            self._in_violation = True
-            self.violations += 1
-            self._remember(sample)
-            return found
+            begun = found is not None and not self._in_violation
+            if found is not None:
+                self._suspicious_ns, self._in_violation = sample.mono_ns, True
+            ended = found is None and self._in_violation and self._calm(sample.mono_ns)
+            if ended:
+                self._in_violation = False
+            self.violations += begun
+            if begun or ended or self.unsaved:
+                self._remember(sample)
+            return found if begun else None
 
     def _remember(self, sample: Sample) -> None:
         counters = encode_counters(sample.counters)
         doc = {"generation": self.violations, "secy_id": sample.secy_id, "counters": counters}
-        self._state.write(VIOLATIONS, doc)
+        try:
+            self._state.write(VIOLATIONS, doc)
+            self.unsaved = False
+        except OSError:
+            self.unsaved = True  # tried again at each look, shut until then
 
     def clean(self, now_ns: int) -> bool:
-        """Whether the last suspicious sample lies long enough back."""
+        """Whether the last suspicious sample lies long enough back, and is stored."""
         with self._lock:
-            return self._suspicious_ns is None or now_ns - self._suspicious_ns >= self._clean_ns
+            return self._calm(now_ns) and not self.unsaved
+
+    def _calm(self, now_ns: int) -> bool:
+        return self._suspicious_ns is None or now_ns - self._suspicious_ns >= self._clean_ns
 
 
 def keyed(sample: Sample) -> str | None:
@@ -164,7 +192,7 @@ def _left(permit: Permit, requested_ns: int, now_ns: int) -> Validity:
         return Validity(0, held=False, why="the permit's request lies in the future of this boot")
     until = permit.ttl_ms + permit.max_hold_ms
     if permit.hard_not_after_ms is not None:
-        until = min(until, max(permit.ttl_ms, permit.hard_not_after_ms))
+        until = min(until, permit.hard_not_after_ms)
     left = max(0, until - age_ms)
     return Validity(left, held=age_ms >= permit.ttl_ms, why="" if left else "permit and hold have ended")
 
@@ -179,6 +207,18 @@ def _standing_to(standing: Standing, boot_id: str) -> dict[str, Any]:
         "requested_ns": str(standing.requested_ns),
         "boot_id": boot_id,
     }
+
+
+def _load(state: StateFolder, boot_id: str) -> Standing:
+    """Read the orders back; raises CouldNotTell when they make no sense."""
+    kept, closed = state.read(ORDERS), state.read(CLOSED)
+    try:
+        if closed and not kept:
+            reason = "a close that could not be written"
+            return replace(_standing_from(closed, boot_id), closed=True, reason=reason, permit=None)
+        return _standing_from(kept, boot_id)
+    except (KeyError, TypeError, IndexError, ValueError, AttributeError, MessageRefused):
+        raise unreadable(ORDERS) from None
 
 
 def _standing_from(doc: dict[str, Any], boot_id: str) -> Standing:

@@ -54,7 +54,10 @@ class Vault:
     def sign_csr(self, csr: str) -> str:
         """Return the PEM certificate of this agent's next key."""
         answer = self._call("POST", f"{self._paths.pki_mount}/sign/{self._paths.pki_role}", {"csr": csr})
-        return str(answer["data"]["certificate"])
+        try:
+            return str(answer["data"]["certificate"])
+        except (KeyError, TypeError):
+            raise CustodyUnavailable("OpenBao's answer holds no certificate") from None
 
     def keep_alive(self) -> None:
         """Log in when there is no token, renew it when half of its life has passed."""
@@ -90,9 +93,12 @@ class Vault:
         self._serial = serial
 
     def _accept(self, answer: Mapping[str, Any]) -> None:
-        auth = answer["auth"]
-        self._token = str(auth["client_token"])
-        self._renew_at = time.monotonic() + RENEW_AT * float(auth["lease_duration"])
+        try:
+            auth = answer["auth"]
+            token, lasts_s = str(auth["client_token"]), float(auth["lease_duration"])
+        except (KeyError, TypeError, ValueError):
+            raise CustodyUnavailable("OpenBao's answer holds no token") from None
+        self._token, self._renew_at = token, time.monotonic() + RENEW_AT * lasts_s
 
     def _send(self, method: str, path: str, body: Mapping[str, Any], token: str | None) -> dict[str, Any]:
         return bao_call(self._connection, method, path, body, token)
@@ -117,7 +123,7 @@ def bao_call(
         no = _Refusal(f"OpenBao answered {refused.status} to {path}")
         no.status = refused.status
         raise no from None
-    except (ControlUnavailable, ValueError):
+    except (ControlUnavailable, ValueError, RecursionError):
         raise CustodyUnavailable("OpenBao does not answer") from None
     if not isinstance(answer, dict):
         raise CustodyUnavailable("OpenBao's answer is no JSON object")

@@ -196,3 +196,36 @@ def test_an_imbalance_beyond_skew_and_flight_is_unknown_and_says_which_way() -> 
     assert "yes" == judge((busy(1), inside), GOOD)[0]
     encrypted, text = judge((busy(1), outside), GOOD)
     assert ("unknown", True) == (encrypted, text.startswith("a>b: 70"))
+
+
+@pytest.mark.parametrize(
+    ("more", "encrypted"),
+    [
+        ({}, "yes"),
+        ({"secy.InPktsBadTag": 3, "port.RxFrames": 3}, "yes"),
+        ({"port.TxFrames": 1}, "unknown"),
+        ({"port.RxFrames": 1}, "unknown"),
+        ({"port.TxFrames": -1}, "unknown"),
+    ],
+    ids=["all counted", "bad tags are counted too", "one left past the SecY", "one came past it", "one lost"],
+)
+def test_port_identity_frames_past_the_secy_prove_nothing(more: dict[str, int], encrypted: str) -> None:
+    """SecY counters say nothing of frames that bypass the SecY; the port's own do."""
+    first, last = busy(1), busy(2)
+    base = {"port.TxFrames": 0, "port.RxFrames": 0}
+    moved = {
+        "port.TxFrames": last.counters["txsc.OutPktsEncrypted"] - first.counters["txsc.OutPktsEncrypted"],
+        "port.RxFrames": last.counters["rxsc.InPktsOK"] - first.counters["rxsc.InPktsOK"],
+    }
+    a = Interval(
+        replace(first, counters={**first.counters, **base}),
+        replace(
+            last,
+            counters={
+                name: {**last.counters, **moved}.get(name, 0) + more.get(name, 0)
+                for name in {*last.counters, *moved, *more}
+            },
+        ),
+    )
+    verdict = evaluate(a, Interval(first, last), rate_fps=500, skew_ns=10**8, in_flight=10)
+    assert encrypted == verdict.encrypted, verdict.why

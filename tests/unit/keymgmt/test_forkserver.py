@@ -5,8 +5,10 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import socket
 import subprocess
 import sys
+import time
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -64,3 +66,45 @@ def test_a_fork_server_that_cannot_start_says_where_to_look(tmp_path: Path) -> N
     with pytest.raises(CouldNotTell) as failed:
         ForkServer.start(tmp_path / "no" / "such" / "folder.sock", tmp_path / "log")
     assert str(tmp_path / "log") in failed.value.fix
+
+
+def test_no_message_and_no_lost_client_ends_the_fork_server(tmp_path: Path) -> None:
+    path = tmp_path / "f.sock"
+    server = ForkServer.start(path, tmp_path / "log")
+    try:
+        for message in (
+            b"[" * 60_000,
+            b"{}",
+            b"[]",
+            b"\xff",
+            b'{"cmd":"spawn","role":"agent"}',
+            b'{"cmd":[]}',
+        ):
+            with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as client:
+                client.connect(str(path))
+                client.settimeout(5)
+                client.send(message)
+                assert "error" in json.loads(client.recv(65_536))
+        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as client:
+            client.connect(str(path))
+            client.send(b'{"cmd":"exits"}')  # and gone before the answer
+        assert {} == server.exits()
+    finally:
+        server.stop()
+
+
+def test_a_child_that_fails_says_where_and_never_what(tmp_path: Path) -> None:
+    server = ForkServer.start(tmp_path / "f.sock", tmp_path / "log")
+    try:
+        secret = "5ec2e7" * 5
+        log = tmp_path / "child.log"
+        server.spawn("dataplane", "x", {"name": secret, "sci": secret}, record=tmp_path / "r", log=log)
+        for _ in range(100):
+            if server.exits():
+                break
+            time.sleep(0.05)
+        text = log.read_text()
+        assert "dataplane x ended: KeyError at software_dataplane.py:" in text
+        assert secret not in text
+    finally:
+        server.stop()

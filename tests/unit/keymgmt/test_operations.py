@@ -19,6 +19,7 @@ from keymgmt.operations import (
     SaState,
     decode_counters,
     encode_counters,
+    is_u64,
 )
 
 SCI, ID = "0200000000010001", "ab" * 16
@@ -158,3 +159,11 @@ def test_an_endpoint_state_survives_its_coding(tx_pn: int, rx_pn: int, an: int |
         faults=("allowed",),
     )
     assert state == EndpointState.from_json(json.loads(json.dumps(state.to_json())))
+
+
+@pytest.mark.parametrize("value", ["1" * 5000, "9" * 21, str(2**64), "-1", "01", "", "١", 1, None])
+def test_what_is_no_64_bit_number_is_refused_and_never_an_error_of_its_own(value: object) -> None:
+    """int() of some thousand digits raises; a peer must not choose which error we raise."""
+    assert not is_u64(value)
+    with pytest.raises(MessageRefused):
+        decode_counters({"x": value})

@@ -132,3 +132,54 @@ def test_a_payload_with_another_field_is_malformed() -> None:
     with pytest.raises(MessageRefused, match="ttl_ms"):
         Permit.from_payload(json.dumps(doc | {"ttl_ms": -1}).encode())
     assert replace(permit) == Permit.from_payload(permit.payload())
+
+
+def stray(text: str) -> str:
+    """Another spelling of the same octets: the unused bits of the last digit set."""
+    digits = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
+    at = len(text.rstrip("=")) - 1
+    assert text.endswith("=")
+    return text[:at] + digits[digits.index(text[at]) | 1] + text[at + 1 :]
+
+
+@pytest.mark.parametrize("change", [stray, lambda t: t.rstrip("="), lambda t: t + "\n", lambda t: " " + t])
+def test_base64_has_one_spelling(change: Any) -> None:
+    gate = Gate()
+    doc = json.loads(gate.answer(gate.permit()))
+    signature = doc["envelope"]["signatures"][0]
+    assert change(signature["sig"]) != signature["sig"]
+    signature["sig"] = change(signature["sig"])
+    with pytest.raises(PermitRefused, match="does not verify"):
+        verify(json.dumps(doc).encode(), expected(gate))
+
+
+def test_a_name_that_stands_twice_is_malformed() -> None:
+    gate = Gate()
+    answer = gate.answer(gate.permit())
+    twice = answer[:-1] + b',"statement":' + json.dumps(gate.statement).encode() + b"}"
+    with pytest.raises(MessageRefused, match="twice"):
+        verify(twice, expected(gate))
+
+
+def test_a_signed_payload_in_another_spelling_is_malformed() -> None:
+    """Canonical or nothing: two readers of one signature must never see two permits."""
+    permit = Gate().permit()
+    payload = permit.payload()
+    for other in (
+        payload.replace(b'"seq":1', b'"seq":9,"seq":1'),
+        payload.replace(b",", b", ", 1),
+        payload + b"\n",
+        payload.replace(b'"reason":""', b'"reason":"\\u0061"'),
+    ):
+        assert other != payload
+        with pytest.raises(MessageRefused):
+            Permit.from_payload(other)
+
+
+@pytest.mark.parametrize("change", [{"extra": 1}, {"keyid": None}, {"sig": None}, {"sig": 5}])
+def test_a_signature_of_another_form_is_refused(change: dict[str, Any]) -> None:
+    gate = Gate()
+    doc = json.loads(gate.answer(gate.permit()))
+    doc["envelope"]["signatures"][0] |= change
+    with pytest.raises(PermitRefused):
+        verify(json.dumps(doc).encode(), expected(gate))
