@@ -14,6 +14,7 @@ import errno
 import fcntl
 import os
 import threading
+import time
 from concurrent.futures import Future
 from itertools import pairwise
 from pathlib import Path
@@ -208,14 +209,20 @@ class Spool:
     # -- worker -------------------------------------------------------------------------------------------
 
     def _serve(self) -> None:
+        last = 0  # frames of the commit before
         while True:
             with self._wake:
                 while not self._waiting and not self._stopping:
                     self._wake.wait()
                 if not self._waiting:
                     return
+            if last >= self._limits.spool_gather_from and not self._stopping:
+                # Under load fewer, larger commits: each costs a device request and several thread switches.
+                time.sleep(self._limits.spool_gather_us / 1e6)
+            with self._wake:
                 batch = self._waiting[: self._limits.spool_batch_frames]
                 del self._waiting[: len(batch)]
+                last = len(batch)
             try:
                 self._commit([frame for frame, _ in batch])
             except OSError as error:
