@@ -18,7 +18,7 @@ from keymgmt.errors import RotationRefused
 from policy_engine.admission.deps import AdmissionDeps
 from policy_engine.admission.judge import judge
 from policy_engine.admission.protocol import parse
-from policy_engine.errors import CouldNotTell, NotFound
+from policy_engine.errors import CouldNotTell, NotFound, UsageError
 from policy_engine.gate.loop import Gate
 from policy_engine.grants import Principal, Reach
 
@@ -37,6 +37,7 @@ class EmbeddedServices:
         gate: Gate,
         admission: AdmissionDeps,
         tenants_of: Callable[[], Mapping[str, frozenset[str]]],
+        bare: Callable[[], Mapping[str, str]],
         describe: Callable[[], Json],
         not_ready: Callable[[], Mapping[str, str]],
         reload_identities: Callable[[], None],
@@ -48,6 +49,7 @@ class EmbeddedServices:
         self._gate = gate
         self._admission = admission
         self._tenants_of = tenants_of
+        self._bare = bare
         self._describe = describe
         self._not_ready = not_ready
         self._reload_identities = reload_identities
@@ -76,7 +78,12 @@ class EmbeddedServices:
         """Ask the conductor for a rotation."""
         if name not in self._admission.resources().links:
             raise NotFound(f"no link named {name}", fix="see `sluicegate links`")
-        return {"link": name, "rotation": await self._conductor.rotate(name, by.name)}
+        if name in self._bare():
+            raise UsageError(f"nothing keys {name}", fix="give both endpoints of the Link an agent")
+        try:
+            return {"link": name, "rotation": await self._conductor.rotate(name, by.name)}
+        except RotationRefused as no:
+            raise UsageError(str(no), fix=no.fix or f"see `sluicegate links --why {name}`") from None
 
     async def decide(self, cluster: str, request: dict[str, Any], reach: Reach) -> Json:
         """Judge a request as the webhook would; nothing is recorded."""
@@ -200,7 +207,9 @@ class EmbeddedServices:
             status = await self._conductor.status(name)
             told |= status.to_json()
         except RotationRefused:
-            told["why"] = {"check": "agents", "detail": "nothing keys this link", "next": ""}
+            none = declared.encryption == "none"
+            detail = "declared without encryption" if none else "an endpoint has no agent"
+            told["why"] = {"check": "not keyed", "detail": f"{detail}: nothing keys this link", "next": ""}
         judged = self._gate.judged(name)
         if posture is not None:
             told["posture"] = {

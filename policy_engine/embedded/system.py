@@ -252,6 +252,7 @@ class System:
             gate=self.gate,
             admission=self.admission_deps,
             tenants_of=lambda: self.tenants_of,
+            bare=lambda: self.bare,
             describe=self.describe,
             not_ready=self.not_ready,
             reload_identities=self._read_identities,

@@ -69,3 +69,47 @@ def test_status_says_plainly_what_this_mode_is(system):
     assert "faults_enabled" in json.dumps(
         [r["header"]["kind"] for r in system.api("/v1/records?kind=faults_enabled").body["records"]]
     )
+
+
+def test_what_cannot_be_rotated_is_refused_with_a_reason(system):
+    for name, status in (("gcp-aws-legacy", 400), ("nope", 404)):
+        reply = system.api(f"/v1/links/{name}/rotate", {})
+        assert (status, True) == (reply.status, bool(reply.body.get("fix"))), reply
+
+
+def test_a_tenants_viewer_sees_its_own_and_no_process(system):
+    """A token over one tenant: its links, its scope, its decisions; nothing of the other's."""
+    from policy_engine import grants
+    from policy_engine.demo.client import Https as Door
+
+    database = _open(system)
+    try:
+        now = 1_796_000_000_000_000_000
+
+        def issue(conn):
+            grants.add_grant(conn, "local", "gil", "viewer", "globex", by="test", now_ns=now)
+            return grants.issue_token(conn, "local", "gil", label="t", by="test", now_ns=now, days=300).token
+
+        token = database.write_sync(issue)
+    finally:
+        database.stop()
+    door = Door(_address(system.endpoints["api"]), Path(system.endpoints["ca"]), token=token)
+    assert {"cw-gcp-1", "gcp-aws-legacy"} == {link["link"] for link in door.get("/v1/links").body["links"]}
+    assert 404 == door.get("/v1/links/cw-aws-1").status
+    assert ["globex"] == [scope["name"] for scope in door.get("/v1/scopes").body["scopes"]]
+    assert 404 == door.get("/v1/records?scope=acme").status
+    assert 403 == door.post("/v1/links/cw-gcp-1/rotate", {}).status
+    assert not {"processes", "state"} & set(door.get("/v1/status").body)
+    request = review(system, "compliant")["request"]
+    assert 404 == door.post("/v1/decide", {"cluster": "train-us", "request": request}).status
+    own = review(system, "tenant-segment")["request"]
+    mine = system.api("/v1/decide", {"cluster": "train-us", "request": own})
+    assert (200, False) == (mine.status, mine.body["allowed"])
+
+
+def _open(system):
+    from evidence.database import Database
+
+    database = Database(system.state / "sluicegate.db")
+    database.start()
+    return database
