@@ -34,6 +34,7 @@ binding the context holds `{"granted": false}` and nothing else, the same for fo
                       "state": "open|closed|none", "posture": "encrypted|violation|unknown",
                       "reason": str, "since_ns": "<ns>", "fresh_until_ns": "<ns>", "generation": int}}}
          # no posture reported: state none, posture unknown, since_ns and fresh_until_ns "0"
+     "incomplete"?: true     # there are more paths than can be judged: refused, whatever the rest says
 
 Nothing is computed from the current time here: `now` is an input of the engine.
 """
@@ -45,6 +46,7 @@ from typing import Any, Final, Protocol
 
 from policy_engine.facts.extract import TYPED
 from policy_engine.landing import landing
+from policy_engine.limits import LIMITS
 from policy_engine.resources.model import Cluster, NamespaceBinding
 from policy_engine.resources.resource_set import ResourceSet
 
@@ -224,6 +226,9 @@ def _reads(
     landing_sites: Iterable[str],
     resources: ResourceSet,
 ) -> None:
+    if len(out["reads"]) > LIMITS.context_reads:
+        out["incomplete"] = True
+        return
     for source in held:
         for sink in landing_sites:
             local = source == sink

@@ -25,10 +25,13 @@ class Limits:
     # Facts
     image_reference_chars: int = 512  # characters; longer ones are malformed (OCI allows 255 + tag + digest)
     declared_names: int = 64  # names in one sluicegate.io/datasets or /segments annotation
+    declared_total: int = 4_096  # names that one pod declares, those of all its volumes included
+    context_reads: int = 20_000  # paths of data in one context; more are not judged but refused
     declared_name_chars: int = 253  # characters of one such name
     env_chars: int = 1_048_576  # characters of one container's variables once they are put into each other
     env_value_chars: int = 8_192  # characters of one variable that are put into another
     search_nodes: int = 500_000  # nodes visited when looking for PodSpecs in an unknown kind
+    pods: int = 2_000  # PodSpecs of one object; more are not looked at but refused
     search_depth: int = 200  # levels visited; deeper is reported as unreadable
     notes_kept: int = 100  # unreadable (and unresolved) entries kept in one object's facts
     path_chars: int = 1_000  # characters of a field path in facts

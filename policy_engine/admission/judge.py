@@ -17,7 +17,7 @@ from policy_engine.admission.deps import AdmissionDeps, Policy
 from policy_engine.admission.protocol import Review
 from policy_engine.context import context as context_of
 from policy_engine.facts import facts as facts_of
-from policy_engine.facts import old_facts
+from policy_engine.facts import old_facts, only_metadata_differs
 from policy_engine.resources.resource_set import ResourceSet
 from policy_engine.rules.decision import Decision, Reason, decide
 from policy_engine.rules.engine import engine_input
@@ -78,7 +78,15 @@ def judge(review: Review, cluster: str, deps: AdmissionDeps, now_ns: int) -> Jud
             return before, context_of(before, resources, postures)
 
         has_old = review.operation == "UPDATE" and request.get("oldObject") is not None
-        decision = decide(policy.engine, policy.bundle, found, slice_, old if has_old else None, now_ns)
+        decision = decide(
+            policy.engine,
+            policy.bundle,
+            found,
+            slice_,
+            old if has_old else None,
+            now_ns,
+            untouched=has_old and only_metadata_differs(request),
+        )
         if not decision.allowed and only_failed(decision) and fails_open(review):
             decision, failed_open = replace(decision, allowed=True, reasons=()), True
             exempt = "internal_failure"

@@ -60,7 +60,7 @@ never enter. Keys marked ? are absent when there is nothing to say; lists and ma
 * "declared": annotation `sluicegate.io/datasets: none` says "reads no governed data".
 """
 
-from policy_engine.facts.extract import facts, old_facts, request_for
+from policy_engine.facts.extract import facts, old_facts, only_metadata_differs, request_for
 from policy_engine.facts.lookup import Claim, Lookup, NoLookup
 
-__all__ = ["Claim", "Lookup", "NoLookup", "facts", "old_facts", "request_for"]
+__all__ = ["Claim", "Lookup", "NoLookup", "facts", "old_facts", "only_metadata_differs", "request_for"]

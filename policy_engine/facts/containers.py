@@ -4,14 +4,21 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from fractions import Fraction
 from typing import Any, Final
 
 from policy_engine.facts.images import image_fields
 from policy_engine.facts.notes import Notes, text
 from policy_engine.facts.variables import read_env
 
-_SUFFIX: Final = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "Ki": 2**10, "Mi": 2**20, "Gi": 2**30}
-_QUANTITY: Final = re.compile(r"([0-9]{1,15})(k|M|G|Ki|Mi|Gi)?", re.ASCII)
+_SUFFIX: Final = {
+    "": Fraction(1),
+    **{unit: Fraction(1000) ** power for power, unit in enumerate("num kMGTPE", start=-3) if unit != " "},
+    **{f"{unit}i": Fraction(1024) ** power for power, unit in enumerate("KMGTPE", start=1)},
+}
+_QUANTITY: Final = re.compile(
+    r"\+?([0-9]{1,24}(?:\.[0-9]{0,24})?|\.[0-9]{1,24})([numkMGTPE]|[KMGTPE]i|[eE][+-]?[0-9]{1,2})?", re.ASCII
+)
 
 
 def container_facts(
@@ -70,14 +77,17 @@ def _extended(resources: Mapping[str, Any], path: str, notes: Notes) -> dict[str
 
 
 def quantity(value: Any) -> int | None:
-    """A whole Kubernetes quantity below 2**53 (`8`, "8", "1k"), else None."""
+    """A whole Kubernetes quantity below 2**53 (`8`, "8", "1k", "8000m", "1e1"), else None."""
     if type(value) is int:
         return value if 0 <= value < 2**53 else None
+    if type(value) is str and value.isdecimal() and value.isascii() and len(value) < 16:
+        return int(value)
     match = _QUANTITY.fullmatch(value) if type(value) is str else None
     if match is None:
         return None
-    amount = int(match[1]) * _SUFFIX[match[2] or ""]
-    return amount if amount < 2**53 else None
+    unit = match[2] or ""
+    amount = Fraction(match[1]) * (_SUFFIX.get(unit) or Fraction(10) ** int(unit[1:]))
+    return int(amount) if amount.denominator == 1 and amount < 2**53 else None
 
 
 def accelerators(need: list[tuple[str, bool, dict[str, int]]]) -> dict[str, int]:

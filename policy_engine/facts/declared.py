@@ -163,6 +163,9 @@ def declare(
         declared |= said
         if why:
             notes.bad(path, why)
+        if len(pod[out]) + len(names) > LIMITS.declared_total:
+            notes.bad(path, f"the pod declares more than {LIMITS.declared_total} names")
+            continue
         entry = {"path": path, "via": via} if via else {"path": path}
         pod[out] += [{"name": name, **entry} for name in names]
     return declared

@@ -61,6 +61,20 @@ def old_facts(request: Mapping[str, Any], lookup: Lookup, *, cluster: str) -> di
     return _facts(request, old, lookup, cluster)
 
 
+def only_metadata_differs(request: Mapping[str, Any]) -> bool:
+    """Whether an update leaves all but labels, finalizers and the like as it was.
+
+    Facts do not say what they could not read, so that the same facts need not be the same object.
+    """
+    new, old = request.get("object"), request.get("oldObject")
+    if type(new) is not dict or type(old) is not dict or {**new, "metadata": 0} != {**old, "metadata": 0}:
+        return False
+    meta, before = new.get("metadata"), old.get("metadata")
+    if type(meta) is not dict or type(before) is not dict:
+        return bool(meta == before)
+    return bool(meta.get("annotations") == before.get("annotations"))
+
+
 def _facts(request: Mapping[str, Any], obj: Any, lookup: Lookup, cluster: str) -> dict[str, Any]:
     notes = Notes(lookup, text(request.get("namespace")))
     subject = _subject(request, obj, cluster, notes)

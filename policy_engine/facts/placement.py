@@ -92,5 +92,5 @@ def _nodes(named: list[str], path: str, notes: Notes) -> dict[str, dict[str, str
         if labels is None:
             notes.missing("Node", name, f"{path}.nodeName")
         else:
-            nodes[name] = {k: v for k, v in labels.items() if k.startswith(RESTRICTED)}
+            nodes[name] = {k: v for k, v in labels.items() if k.startswith(RESTRICTED) and k.isascii()}
     return nodes

@@ -27,6 +27,7 @@ from policy_engine.limits import LIMITS
 
 _CONTAINERS: Final = ("containers", "initContainers", "ephemeralContainers")
 _POD_KEYS: Final = frozenset({*_CONTAINERS, "volumes", "affinity", "tolerations", "nodeSelector"})
+_META_KEYS: Final = frozenset({"annotations", "labels", "managedFields", "ownerReferences"})
 _EMPTY: Final[Mapping[str, Any]] = {}
 # Per visited node: (node, place, depth, annotations that reach the pods below, path of those annotations).
 _Item = tuple[Any, Place, int, Mapping[str, Any], str]
@@ -70,6 +71,9 @@ def search(obj: Mapping[str, Any], found: Found, notes: Notes, *, prefix: str = 
         if visited > LIMITS.search_nodes:
             notes.bad(place_text(item[1]), "the object has too many parts to be searched")
             return
+        if len(found.pods) > LIMITS.pods:
+            notes.bad(place_text(item[1]), f"the object has more than {LIMITS.pods} pods")
+            return
         node = item[0]
         if type(node) is str:
             _string(node, item[1], found, notes)
@@ -91,13 +95,16 @@ def _list(item: _Item) -> list[_Item]:
 def _map(item: _Item, found: Found, notes: Notes) -> list[_Item]:
     node, place, depth, annotations, at = item
     skip: frozenset[str] = frozenset()
+    strings: list[_Item] = []
     if place[1] == "metadata":
+        skip = _META_KEYS
         values = node.get("annotations")
-        return [] if type(values) is not dict else _annotation_items(values, (place, "annotations"), depth)
+        if type(values) is dict:
+            strings = _annotation_items(values, (place, "annotations"), depth)
     if _is_pod_spec(node):
         name = found.names.of(place)
         found.pods.append(pod_facts(node, place_text(place), annotations, at, notes, name=name))
-        skip = _POD_KEYS
+        skip |= _POD_KEYS
     elif _may_name_images(node):
         _named_images(item, found, notes)
     if "runtimeRef" in node or "clusterSelector" in node:
@@ -109,7 +116,7 @@ def _map(item: _Item, found: Found, notes: Notes) -> list[_Item]:
             found.stores.append(bucket)
     if "spec" in node:
         annotations, at = _annotations(node), f"{place_text(place)}.metadata.annotations"
-    return [
+    return strings + [
         (value, (place, key), depth + 1, annotations, at)
         for key, value in reversed(list(node.items()))
         if key not in skip

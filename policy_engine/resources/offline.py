@@ -13,7 +13,7 @@ from typing import Any
 
 from policy_engine.context import Posture, context
 from policy_engine.errors import ObjectUnreadable, UsageError
-from policy_engine.facts import Lookup, facts, old_facts
+from policy_engine.facts import Lookup, facts, old_facts, only_metadata_differs
 from policy_engine.gate.posture import LinkPosture
 from policy_engine.inventory.static import StaticLookup
 from policy_engine.resources.manifests import Manifest, read_manifests
@@ -102,7 +102,9 @@ class _Judge:
         old = None
         if before is not None and request.get("operation") == "UPDATE":
             old = partial(self._old, before)
-        return decide(self.engine, self.bundle, new, slice_, old, self.now_ns), new["subject"]
+        untouched = old is not None and only_metadata_differs(request)
+        decision = decide(self.engine, self.bundle, new, slice_, old, self.now_ns, untouched=untouched)
+        return decision, new["subject"]
 
     def _old(self, before: Mapping[str, Any]) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
         return before, context(before, self.resources, self.postures)

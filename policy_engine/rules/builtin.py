@@ -57,6 +57,12 @@ METADATA: Final[Mapping[str, RuleMeta]] = {
 }
 
 
+_TOO_MUCH: Final = {
+    "path": "object",
+    "why": "it declares more data for more pods than can be judged at once; make several objects of it",
+}
+
+
 @dataclass(frozen=True, slots=True)
 class Findings:
     """What was found, by what it means."""
@@ -82,6 +88,8 @@ def find(
     bound = context.get("bound") is True
     unbound = () if bound else (_unbound(subject, context, now_ns),)
     unreadable = tuple(_unreadable(item) for item in facts.get("unreadable", ()))
+    if context.get("incomplete") is True:
+        unreadable = (*unreadable, _unreadable(_TOO_MUCH))
     if not bound and _tolerated(context, now_ns):
         # Nothing is granted here and nothing governed: say it, do not stop it.
         said = unbound if _stated(context) else ()

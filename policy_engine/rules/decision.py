@@ -10,7 +10,9 @@ is pure but for the engine it is given. In order:
 3. A violation whose key (rule, subject, canonical params) the old object had already is a warning;
    the rest are denials. So an update is never refused for what was there, and never makes it worse.
    Two built-ins are never excused so: what cannot be read, and an engine without a result. An unbound
-   namespace is excused only while the update changes nothing that is governed.
+   namespace is excused only while the update changes nothing that is governed. What cannot be read is
+   excused only where the object is untouched but for its labels, finalizers and the like: an object that
+   is older than the policy can be cleaned up.
 4. Exceptions apply to what is left. They compose in any order.
 5. Texts are made from the bundle's metadata; rules with severity ``advice`` only warn.
 """
@@ -105,6 +107,7 @@ def decide(  # noqa: PLR0917 - the order is that of the question: engine(policy,
     now_ns: int,
     *,
     waivers: Sequence[Waiver] = (),
+    untouched: bool = False,
 ) -> Decision:
     """Decide one object. Never raises for what the object holds: it denies, with the reason.
 
@@ -116,6 +119,7 @@ def decide(  # noqa: PLR0917 - the order is that of the question: engine(policy,
         old: For an update: gives (facts, context) of the old object, called only when needed.
         now_ns: The moment of deciding.
         waivers: Exceptions in force.
+        untouched: The update changes metadata only, and no annotation (`facts.only_metadata_differs`).
     """
     asked, found, warned = _judge(engine, bundle, facts, context, now_ns)
     advice = [row for row in found if _meta(bundle, row).severity == ADVICE]
@@ -124,7 +128,7 @@ def decide(  # noqa: PLR0917 - the order is that of the question: engine(policy,
     if denials and old is not None:
         old_facts, old_context = old()
         _, before, _ = _judge(engine, bundle, old_facts, old_context, now_ns)
-        denials, excused = _new_only(denials, before, facts, old_facts)
+        denials, excused = _new_only(denials, before, facts, old_facts, untouched)
         warned += excused
     denials, waived, used = apply_waivers(bundle, denials, waivers, facts)
     return Decision(
@@ -174,13 +178,14 @@ def _evaluate(engine: Engine, bundle: Bundle, asked: EngineInput) -> Result:
 
 
 def _new_only(
-    denials: list[Violation], before: list[Violation], facts: Facts, old_facts: Facts
+    denials: list[Violation], before: list[Violation], facts: Facts, old_facts: Facts, untouched: bool
 ) -> tuple[list[Violation], list[Violation]]:
     """Split into (what the update brings, what was there)."""
     # An old object that could not be judged excuses nothing.
     if any(row.rule == builtin.NO_RESULT for row in before):
         return denials, []
-    excused = {row.key for row in before if row.rule not in _NEVER_EXCUSED}
+    never = _NEVER_EXCUSED - {builtin.UNREADABLE} if untouched else _NEVER_EXCUSED
+    excused = {row.key for row in before if row.rule not in never}
     if not _same_governed(facts, old_facts):
         excused = {key for key in excused if key[0] != builtin.UNBOUND}
     return (

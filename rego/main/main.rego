@@ -48,6 +48,7 @@ facts_complete if {
 
 context_complete if {
 	input.context.v == 1
+	object.get(input.context, "incomplete", false) == false
 	is_boolean(input.context.bound)
 	is_object(input.context.sites)
 	is_object(input.context.datasets)

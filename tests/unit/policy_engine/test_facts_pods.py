@@ -8,6 +8,7 @@ import pytest
 from facts_help import draw, first, pod
 
 from policy_engine.facts import Claim, NoLookup
+from policy_engine.limits import LIMITS
 
 TEMPLATED = [
     ("apps/v1", "Deployment", "spec.template"),
@@ -149,6 +150,7 @@ def test_node_labels_are_kept_only_where_a_kubelet_may_not_write():
         def node_labels(self, name):
             return {
                 "node-restriction.kubernetes.io/sluicegate-site": "a",
+                "node-restriction.kubernetes.io/é": "no key of ours",
                 "topology.kubernetes.io/region": "liar",
             }
 
@@ -174,7 +176,18 @@ def test_accelerators_count_what_runs_at_once():
     assert {"nvidia.com/gpu": 16} == first(pod(spec))["accelerators"]
 
 
-@pytest.mark.parametrize("amount", ["0.5", -1, 2**60, None, True, 1.5])
+@pytest.mark.parametrize(
+    ("amount", "whole"),
+    [("8.0", 8), ("1e1", 10), ("8000m", 8), ("1T", 10**12), ("2Ki", 2048), (".5k", 500), ("+3", 3), (0, 0)],
+)
+def test_an_amount_is_read_in_every_spelling(amount, whole):
+    container = {"name": "a", "image": "x", "resources": {"limits": {"nvidia.com/gpu": amount}}}
+    assert {"nvidia.com/gpu": whole} == first(pod({"containers": [container]}))["accelerators"]
+
+
+@pytest.mark.parametrize(
+    "amount", ["0.5", -1, 2**60, None, True, 1.5, "1e99", "9E", "8 ", "", "e1", "1Ei", "٨"]
+)
 def test_an_unreadable_amount_is_said(amount):
     container = {"name": "a", "image": "x", "resources": {"limits": {"nvidia.com/gpu": amount}}}
     assert draw(pod({"containers": [container]}))["unreadable"]
@@ -214,6 +227,16 @@ def test_csi_attributes_and_claim_templates_declare():
     stateful = controller("apps/v1", "StatefulSet", "spec.template", {"spec": pod()["spec"]})
     stateful["spec"]["volumeClaimTemplates"] = [template]
     assert ["b"] == [d["name"] for d in first(stateful)["datasets"]]
+
+
+def test_a_pod_declares_only_so_much():
+    names = ",".join(f"n{i}" for i in range(LIMITS.declared_names))
+    csi = {"csi": {"driver": "d", "volumeAttributes": {"sluicegate.io/datasets": names}}}
+    found = draw(
+        pod({"volumes": [{"name": "v", **csi}] * (LIMITS.declared_total // LIMITS.declared_names + 1)})
+    )
+    assert LIMITS.declared_total == len(found["pods"][0]["datasets"])
+    assert ["names" in u["why"] for u in found["unreadable"]] == [True]
 
 
 def test_host_access_is_said():

@@ -72,9 +72,32 @@ def test_an_image_that_a_field_names_has_such_a_name_too():
 
 def test_names_of_many_items_are_counted_once():
     started = time.perf_counter()
-    found = draw(jobs(*({"name": f"n{i}"} for i in range(20_000))))
-    assert "spec.jobs[n19999].template.spec" == found["pods"][-1]["name"]
+    others = [{"name": f"n{i}"} for i in range(50_000)]
+    mine = [{"name": f"p{i}", "template": {"spec": SPEC}} for i in range(1_999)]
+    found = draw(custom(jobs=others + mine))
+    assert "spec.jobs[p1998].template.spec" == found["pods"][-1]["name"]
     assert time.perf_counter() - started < 10
+
+
+def test_an_object_of_too_many_pods_is_refused_at_once():
+    found = draw(jobs(*({} for _ in range(3 * LIMITS.pods))))
+    assert [f"the object has more than {LIMITS.pods} pods"] == [u["why"] for u in found["unreadable"]]
+    assert LIMITS.pods + 1 == len(found["pods"])
+
+
+@pytest.mark.parametrize(
+    ("spec", "path"),
+    [
+        ({"metadata": {"podSpec": SPEC}}, "spec.metadata.podSpec"),
+        ({"metadata": SPEC}, "spec.metadata"),
+        ({"metadata": {"image": "ghcr.io/acme/x:1"}}, "spec.metadata"),
+        ({"status": {"spec": SPEC}}, "spec.status.spec"),
+    ],
+)
+def test_no_name_of_a_field_hides_a_pod_spec(spec, path):
+    found = draw(custom(**spec))
+    assert [path] == [p["path"] for p in found["pods"]]
+    assert ["ghcr.io/acme/x:1"] == found["images"]
 
 
 def test_annotations_of_the_template_declare():
