@@ -15,16 +15,14 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, Final, Protocol, Self
+from typing import Any, Final, Self
 
 from evidence.canonical import canonical
 from evidence.errors import NotCanonical
+from keymgmt.checks import Check, is_count, is_hex, is_nonce, is_str, is_u64, take
 from keymgmt.dsse import Sign, envelope, opened, pae
 from keymgmt.errors import MessageRefused, PermitRefused
-from keymgmt.operations import Check, is_count, is_hex, is_nonce, is_str, is_u64, take
-
-if TYPE_CHECKING:
-    from keymgmt.counters import Sample
+from keymgmt.permit_request import PermitRequest, PermitSource
 
 PERMIT_TYPE: Final = "application/vnd.sluicegate.permit+json"
 SIGNER_TYPE: Final = "application/vnd.sluicegate.permit-signer+json"
@@ -96,71 +94,6 @@ class Permit:
         permit = cls(kind=kind, **got)
         _refuse_other_spelling(permit, payload)
         return permit
-
-
-@dataclass(frozen=True, slots=True)
-class PermitRequest:
-    """What an agent says when it asks; `agent` comes from its certificate, never from the body.
-
-    Attributes:
-        last_order: the highest (epoch, seq) the agent has accepted.
-        violation_generation: counts the violations this end has confirmed, monotone over restarts.
-        closed: whether the agent stands under a persisted close order.
-        sample: its newest signed sample.
-    """
-
-    agent: str
-    link: str
-    endpoint: str
-    nonce: str
-    boot_id: str
-    secy_id: str
-    last_order: tuple[int, int]
-    violation_generation: int
-    closed: bool
-    sample: Sample
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the body of `POST /agent/v1/permit` (without `agent`)."""
-        return {
-            "v": 1,
-            "nonce": self.nonce,
-            "boot_id": self.boot_id,
-            "link": self.link,
-            "endpoint": self.endpoint,
-            "secy_id": self.secy_id,
-            "last_order": list(self.last_order),
-            "violation_generation": self.violation_generation,
-            "closed": self.closed,
-            "sample": self.sample.to_json(),
-        }
-
-    @classmethod
-    def from_json(cls, doc: Any, *, agent: str) -> Self:
-        """Read a body; the sample's signature is still to be verified. Raises MessageRefused."""
-        from keymgmt.counters import Sample
-
-        got = take(doc, _REQUEST, "permit request")
-        return cls(
-            agent=agent,
-            link=got["link"],
-            endpoint=got["endpoint"],
-            nonce=got["nonce"],
-            boot_id=got["boot_id"],
-            secy_id=got["secy_id"],
-            last_order=(got["last_order"][0], got["last_order"][1]),
-            violation_generation=got["violation_generation"],
-            closed=got["closed"],
-            sample=Sample.from_json(got["sample"]),
-        )
-
-
-class PermitSource(Protocol):
-    """Who answers a pull: the gate. The hub calls it after it has verified certificate and sample."""
-
-    async def answer(self, request: PermitRequest) -> bytes:
-        """Return the answer's octets (`issue`). Raises a KeymgmtError when it could not tell."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -345,19 +278,6 @@ _STATEMENT: Final[Mapping[str, Check]] = {
     "epoch": is_count,
     "not_after_ns": is_u64,
 }
-_REQUEST: Final[Mapping[str, Check]] = {
-    "v": lambda v: v == 1 and is_count(v),
-    "nonce": is_nonce,
-    "boot_id": is_str,
-    "link": is_str,
-    "endpoint": is_str,
-    "secy_id": is_str,
-    "last_order": lambda v: isinstance(v, list) and len(v) == 2 and all(map(is_count, v)),
-    "violation_generation": is_count,
-    "closed": lambda v: isinstance(v, bool),
-    "sample": _is_object,
-}
-
 __all__ = [
     "MAX_ANSWER",
     "PERMIT_TYPE",

@@ -174,7 +174,7 @@ class Agent:
                 kind = self.pull()
                 permit = self.keeper.standing.permit
                 if kind is PermitKind.REOPEN:
-                    continue
+                    wait_ms = 50  # what may open comes with the next pull
                 if kind is PermitKind.PERMIT and permit is not None:
                     wait_ms = max(50, min(permit.ttl_ms // 3, 30_000))
             except KeymgmtError as error:

@@ -101,9 +101,10 @@ class DataPlane:
         while not self._stopped:
             now = boottime_ns()
             wait = max(0, self.plane.next_due_ns(now) - now) / 1e9
-            for key, _ in self._selector.select(min(wait, 1.0)):
+            ready = self._selector.select(min(wait, 1.0))
+            self.plane.tick(boottime_ns())  # first: a revert that is due comes before any frame
+            for key, _ in ready:
                 key.data()
-            self.plane.tick(boottime_ns())
         self._close()
 
     def stop(self, *_: object) -> None:

@@ -135,7 +135,7 @@ def test_sample_numbers_that_were_not_reserved_are_never_given(tmp_path: Path) -
     for _ in range(3):
         with pytest.raises(OSError, match="no space"):
             numbers.take()
-    del state.write_octets  # type: ignore[method-assign]
+    del state.write_octets
     assert (1, SEQ_BLOCK) == (numbers.take(), state.read("samples.json")["end"])
 
 

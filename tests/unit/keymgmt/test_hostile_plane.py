@@ -13,7 +13,10 @@ from typing import Any
 
 import pytest
 from agent_rig import CIPHER, MS, SCI, USER, MemoryLink, pairs, sa, socket_link
+from hypothesis import given
+from hypothesis import strategies as st
 
+from keymgmt.counters import ARRIVALS
 from keymgmt.drivers import software, software_dataplane, software_ports
 from keymgmt.drivers.software import SoftwareDriver
 from keymgmt.drivers.software_control import answer, sa_to_json
@@ -156,6 +159,26 @@ def test_vlan_tagged_user_frames_pass_whole_and_a_tag_before_the_sectag_is_clear
     link.ends["b"].from_wire(frame[:12] + bytes.fromhex("81000007") + frame[12:], link.now)
     counters = link.ends["b"].counters()
     assert ([tagged], 1, 1) == (link.user["b"], counters["guard.InClear"], counters["secy.InPktsNoTag"])
+
+
+@given(st.data())
+def test_no_octets_from_wire_or_user_end_the_process_or_reach_the_user(data: st.DataObject) -> None:
+    """Noise, noise behind a good header, and good frames with changed octets."""
+    cipher = data.draw(st.sampled_from([CIPHER, "GCM-AES-256"]))
+    link = MemoryLink(cipher)
+    link.key()
+    link.open()
+    good = link.ends["a"].secy.send(USER)
+    assert good is not None
+    noise = data.draw(st.binary(max_size=120))
+    at = data.draw(st.integers(0, len(good)))
+    for frame in (noise, good[:12] + noise, good[:14] + noise, good[:28] + noise, good[:at], good + noise):
+        link.ends["b"].from_wire(frame, link.now)
+        link.ends["b"].from_user(frame, link.now)
+    assert set(link.user["b"]) <= {USER}
+    assert all(frame[12:14] == b"\x88\xe5" and frame[14] & 0x0C == 0x0C for frame in link.wire["b"])
+    counters = link.ends["b"].counters()
+    assert counters["port.RxFrames"] == sum(counters[name] for name in ARRIVALS)
 
 
 # --- time
