@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import threading
 from collections.abc import Mapping
 from concurrent.futures import Future
@@ -39,6 +40,13 @@ class LoopThread:
             self._started.result(START_SECONDS)
         except TimeoutError:
             raise StartError("the control plane did not start in time", fix="see the log") from None
+        except OSError as error:
+            if error.errno != errno.EADDRINUSE:
+                raise
+            ports = ", ".join(f"{name} {port}" for name, port in self._parts.ports.items())
+            raise StartError(
+                f"a port is taken (wanted: {ports})", fix="stop who has it, or use --ports auto"
+            ) from None
 
     def stop(self) -> None:
         """Stop cleanly and end the thread; harmless when it never started."""

@@ -17,11 +17,9 @@ from typing import Any, Final
 from prometheus_client import CollectorRegistry
 
 from evidence import outbox
-from evidence.checkpoint import verifier_of
 from evidence.database import Database
 from evidence.ledger import Ledger
 from evidence.logs import get_logger
-from evidence.package.trust import Trust
 from evidence.records import Draft
 from evidence.scope import ESTATE
 from evidence.sequencer import Sequencer
@@ -29,7 +27,6 @@ from evidence.spool import Spool
 from keymgmt.bell import Bell
 from keymgmt.conductor import Conductor
 from keymgmt.custody_openbao import OpenBaoLinkKeys, OpenBaoSigner
-from keymgmt.errors import KeymgmtError
 from keymgmt.hub import AgentHub
 from keymgmt.limits import LIMITS as KEY_LIMITS
 from keymgmt.observed import ViolationReport
@@ -40,13 +37,20 @@ from policy_engine.admission.deps import AdmissionDeps, Policy
 from policy_engine.admission.identities import Identities
 from policy_engine.api import create_api
 from policy_engine.embedded import accept, callers
-from policy_engine.embedded.ca import Pair, write_private
+from policy_engine.embedded.ca import Pair
+from policy_engine.embedded.chores import (
+    SIGNER_CHECK_SECONDS,
+    PermitKey,
+    every,
+    flush_verdicts,
+    reload_certificates,
+    write_trust,
+)
 from policy_engine.embedded.custody import CheckpointMirror, PermitStore
 from policy_engine.embedded.estate import bare_links, keyed_links
 from policy_engine.embedded.keystates import KeyStates
 from policy_engine.embedded.services import EmbeddedServices
 from policy_engine.embedded.state import StateFolder
-from policy_engine.gate import signer as signers
 from policy_engine.gate.loop import Gate, GatePorts
 from policy_engine.gate.permits import PermitIssuer
 from policy_engine.gate.verdicts import VerdictBatch, links_of_tenants
@@ -59,7 +63,6 @@ from policy_engine.settings import Settings
 from policy_engine.witness import Witness
 
 SPOOL_ID: Final = "admission"
-SIGNER_CHECK_SECONDS: Final = 60.0
 log = get_logger("policy_engine.embedded")
 
 
@@ -217,16 +220,12 @@ class System:
         self.verdicts = VerdictBatch(
             self.clock(), lambda link: self.tenants_of.get(link, frozenset()), faulty=parts.allow_faults
         )
-        self.permit_custody = PermitStore(parts.keystore.session("gate"))
-        self.permit_signer = await asyncio.to_thread(self._obtain_signer)
-        self.hub.permits = PermitIssuer(self.gate, lambda: self.permit_signer)
-
-    def _obtain_signer(self) -> signers.DelegatedSigner:
-        longest = max(
-            (spec.profile.ttl_ns + spec.profile.max_hold_ns for spec in self.links.values()), default=0
+        custody = PermitStore(parts.keystore.session("gate"))
+        longest = max((x.profile.ttl_ns + x.profile.max_hold_ns for x in self.links.values()), default=0)
+        self.permit_key = await asyncio.to_thread(
+            PermitKey, custody, parts.keystore.epoch, self.clock, longest
         )
-        life = signers.lifetime_ns(longest, 0)
-        return signers.obtain(self.permit_custody, self.parts.keystore.epoch, self.clock(), life)
+        self.hub.permits = PermitIssuer(self.gate, lambda: self.permit_key.signer)
 
     def _open_doors(self) -> None:
         parts, host = self.parts, self.parts.settings.host
@@ -303,11 +302,13 @@ class System:
             "conductor": self.conductor.run(),
             "key states": self.key_states.run(),
             "gate": self.gate.run(),
-            "verdicts": self._write_verdicts(),
-            "permit signer": self._renew_signer(),
-            "certificates": self._reload_certificates(),
+            "verdicts": every(self.parts.settings.verdict_seconds, self._flush_verdicts),
+            "permit key": every(SIGNER_CHECK_SECONDS, self.permit_key.renew),
+            "certificates": reload_certificates(self.listeners),
             "witness": witness.run(),
-            "trust file": self._write_trust(),
+            "trust file": write_trust(
+                self.ledger, self.ledger_key, self.scope_ids, self.parts.state.root / "trust.json"
+            ),
         }.items():
             self._spawn(name, work)
 
@@ -324,7 +325,7 @@ class System:
         log.error("part_failed", part=task.get_name(), error=type(error).__name__, reason=str(error)[:256])
         self.failed.set_result(f"{task.get_name()}: {type(error).__name__}")
 
-    # --- callbacks and small loops ----------------------------------------------------------------------
+    # --- callbacks ----------------------------------------------------------------------
 
     def _on_sample(self, sample: Sample) -> None:
         self.gate.on_sample(sample)
@@ -333,39 +334,8 @@ class System:
     def _on_violation(self, report: ViolationReport) -> None:
         self.gate.on_violation(report.link, report.endpoint, report.violation.code)
 
-    async def _write_verdicts(self) -> None:
-        while True:
-            await asyncio.sleep(self.parts.settings.verdict_seconds)
-            await self._flush_verdicts()
-
     async def _flush_verdicts(self) -> None:
-        now = self.clock()
-        drafts = self.verdicts.flush(sorted(self.links), now)
-        await self.parts.database.write(
-            lambda conn: [outbox.put(conn, draft, now_ns=now) for draft in drafts] and None
-        )
-
-    async def _renew_signer(self) -> None:
-        while True:
-            await asyncio.sleep(SIGNER_CHECK_SECONDS)
-            if self.permit_signer.due(self.clock()):
-                try:
-                    self.permit_signer = await asyncio.to_thread(self._obtain_signer)
-                except KeymgmtError as error:
-                    log.warning("permit_signer_not_renewed", reason=str(error), fix=error.fix)
-
-    async def _reload_certificates(self) -> None:
-        while True:
-            await asyncio.sleep(1.0)
-            await self.listeners.reload()
-
-    async def _write_trust(self) -> None:
-        """Write the trust file once the ledger has announced its key. Hand it over by another way."""
-        while self.ledger.signing_key() is None:
-            await asyncio.sleep(0.2)
-        key = await asyncio.to_thread(verifier_of, self.ledger_key)
-        trust = Trust(self.ledger.origin(), (key,), None, self.scope_ids)
-        write_private(self.parts.state.root / "trust.json", trust.encode(), 0o644)
+        await flush_verdicts(self.parts.database, self.verdicts, sorted(self.links), self.clock)
 
     # --- what it says of itself -------------------------------------------------------------------------
 

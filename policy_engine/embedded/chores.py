@@ -1,0 +1,76 @@
+"""Small loops beside the system: verdict records, renewal of the permit key, certificates, the trust file."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from evidence import outbox
+from evidence.checkpoint import Signer, verifier_of
+from evidence.database import Database
+from evidence.ledger import Ledger
+from evidence.logs import get_logger
+from evidence.package.trust import Trust
+from keymgmt.errors import KeymgmtError
+from policy_engine.embedded.ca import write_private
+from policy_engine.gate import signer as signers
+from policy_engine.gate.verdicts import VerdictBatch
+from policy_engine.listeners import Listeners
+
+SIGNER_CHECK_SECONDS: Final = 60.0
+CERTIFICATE_CHECK_SECONDS: Final = 1.0
+log = get_logger("policy_engine.embedded")
+
+
+async def flush_verdicts(
+    database: Database, batch: VerdictBatch, links: list[str], clock: Callable[[], int]
+) -> None:
+    """Write the verdict records of the interval that ends now."""
+    now = clock()
+    drafts = batch.flush(links, now)
+    await database.write(lambda conn: [outbox.put(conn, draft, now_ns=now) for draft in drafts] and None)
+
+
+async def every(seconds: float, work: Callable[[], Coroutine[Any, Any, Any]]) -> None:
+    """Repeat until cancelled; the first time after one interval."""
+    while True:
+        await asyncio.sleep(seconds)
+        await work()
+
+
+class PermitKey:
+    """The delegated signer in force, renewed at half of its life; the old one serves until then."""
+
+    def __init__(
+        self, custody: signers.PermitCustody, epoch: int, clock: Callable[[], int], longest_ns: int
+    ) -> None:
+        self._custody, self._epoch, self._clock = custody, epoch, clock
+        self._life_ns = signers.lifetime_ns(longest_ns, 0)
+        self.signer = self._obtain()
+
+    def _obtain(self) -> signers.DelegatedSigner:
+        return signers.obtain(self._custody, self._epoch, self._clock(), self._life_ns)
+
+    async def renew(self) -> None:
+        """Renew it when it is due; a key store that is away is no harm before its end."""
+        if not self.signer.due(self._clock()):
+            return
+        try:
+            self.signer = await asyncio.to_thread(self._obtain)
+        except KeymgmtError as error:
+            log.warning("permit_signer_not_renewed", reason=str(error), fix=error.fix)
+
+
+async def reload_certificates(listeners: Listeners) -> None:
+    """Look at TLS material on disk for ever."""
+    await every(CERTIFICATE_CHECK_SECONDS, listeners.reload)
+
+
+async def write_trust(ledger: Ledger, key: Signer, scopes: Mapping[str, str], file: Path) -> None:
+    """Write the trust file once the ledger has announced its key. Hand it over by another way."""
+    while ledger.signing_key() is None:
+        await asyncio.sleep(0.2)
+    verifier = await asyncio.to_thread(verifier_of, key)
+    write_private(file, Trust(ledger.origin(), (verifier,), None, scopes).encode(), 0o644)
