@@ -1,23 +1,20 @@
-"""Carries out one operation at one end: what is checked before hardware is touched, and in which order.
+"""Carries out one operation at one end, fenced, and answers it.
 
-Key material exists here only inside `install`: unwrapped, derived, handed to the driver, forgotten. The
-nonces that `prepare` gives out live in memory, so that no wrap of an earlier life of this agent, and no wrap
-of another rotation, can be installed (rotation.md 1.3).
+`done`; `failed`: it was tried, read the state; `refused`: nothing was touched. How a key gets into hardware
+stands in `keymgmt.agents.keying`; nothing here touches key material.
 """
 
 from __future__ import annotations
 
-import secrets
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from keymgmt.agents.config import AgentConfig
 from keymgmt.agents.fence import Fence, Fenced, Polls
+from keymgmt.agents.keying import UNWRITABLE, AgentKeys, HalfDoneError, Keying
 from keymgmt.agents.state import Burnt
-from keymgmt.derive import SaKey, associated_data, check_plan, derive_pair
-from keymgmt.drivers import Reading, SaInstall, SakDriver
+from keymgmt.drivers import Reading, SakDriver
 from keymgmt.errors import (
     CouldNotTell,
     CustodyRefused,
@@ -30,31 +27,11 @@ from keymgmt.errors import (
 )
 from keymgmt.operations import Ack, AckStatus, EndpointState, Operation, OpKind, encode_counters
 
-PREPARED_KEPT: Final = 4
-UNWRITABLE: Final = "state_unwritable"
 CODES: Final[Mapping[type[KeymgmtError], str]] = {
     DriverUnavailable: "driver_unavailable",
     CustodyUnavailable: "custody_unavailable",
     CustodyRefused: "custody_refused",
 }
-
-
-class AgentKeys(Protocol):
-    """Custody as an agent sees it."""
-
-    def decrypt(self, link: str, ciphertext: str, associated_data: bytes) -> bytes:
-        """Unwrap a data key. Raises CustodyRefused, CustodyUnavailable."""
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class Prepared:
-    """One rotation this agent has given a nonce for."""
-
-    nonce: str
-    an: int
-    cipher: str
-    secy_id: str
 
 
 class Executor:
@@ -75,15 +52,15 @@ class Executor:
         boot_id: str,
         take_sample: Callable[[], Mapping[str, Any]],
     ) -> None:
-        self._config, self._driver, self._keys = config, driver, keys
-        self._fence, self._burnt, self._boot_id = fence, burnt, boot_id
+        self._driver, self._burnt = driver, burnt
+        self._fence, self._boot_id = fence, boot_id
         self._take_sample = take_sample
-        self._prepared: dict[str, Prepared] = {}
+        self.keying = Keying(config, driver, keys, burnt)
         self._lock = threading.Lock()
         self._do: Mapping[OpKind, Callable[[Operation], dict[str, Any]]] = {
             OpKind.READ: self._read,
-            OpKind.PREPARE: self._prepare,
-            OpKind.INSTALL: self._install,
+            OpKind.PREPARE: self.keying.prepare,
+            OpKind.INSTALL: self.keying.install,
             OpKind.SELECT_TX: self._select_tx,
             OpKind.PROBE: self._probe,
             OpKind.VERIFY: self._verify,
@@ -118,7 +95,7 @@ class Executor:
             return self._ack(op, AckStatus.DONE, self._do[op.kind](op))
         except (OperationRefused, DriverRefused) as no:
             return self._ack(op, AckStatus.REFUSED, {}, no.code, str(no))
-        except _HalfDoneError as half:
+        except HalfDoneError as half:
             return self._ack(op, AckStatus.FAILED, {}, half.code, str(half))
         except (SaidNo, CouldNotTell) as error:
             code = next((code for kind, code in CODES.items() if isinstance(error, kind)), "refused")
@@ -140,89 +117,9 @@ class Executor:
     def _counters(self) -> dict[str, str]:
         return encode_counters(self._driver.sample())
 
-    # --- keys
-
-    def _prepare(self, op: Operation) -> dict[str, Any]:
-        params, rotation = op.params, _rotation(op)
-        check_plan(self._config.sci, params["tx_sci"], params["rx_sci"], params["ssci"])
-        if params["rx_sci"] != self._config.peer_sci:
-            raise OperationRefused("plan_differs", "the plan's peer is not this end's peer")
-        reading = self._driver.read()
-        if any(sa.an == params["an"] for sa in (*reading.tx, *reading.rx)):
-            raise OperationRefused("an_in_use", "the AN is not empty at this end")
-        nonce = secrets.token_hex(16)
-        self._prepared[rotation] = Prepared(nonce, params["an"], params["cipher"], reading.secy_id)
-        while len(self._prepared) > PREPARED_KEPT:
-            self._prepared.pop(next(iter(self._prepared)))
-        return {"nonce": nonce}
-
-    def _install(self, op: Operation) -> dict[str, Any]:
-        rotation = _rotation(op)
-        prepared = self._prepared.get(rotation)
-        if prepared is None:
-            raise OperationRefused("nonce_unknown", "no nonce of this agent's present life is out for it")
-        if self._driver.read().secy_id != prepared.secy_id:
-            raise OperationRefused("secy_changed", "the SecY began anew since prepare")
-        ad = self._own_ad(rotation, prepared, op.params["ad"])
-        if ad != op.params["ad"] or (op.params["an"], op.params["cipher"]) != (prepared.an, prepared.cipher):
-            raise OperationRefused("plan_differs", "the associated data is not what this end prepared")
-        if not op.params["ciphertext"].startswith(f"vault:v{op.params['key_version']}:"):
-            raise OperationRefused("plan_differs", "the ciphertext is of another key version")
-        data_key = self._keys.decrypt(self._config.link, op.params["ciphertext"], associated_data(ad))
-        del self._prepared[rotation]  # one nonce, one install
-        pair = derive_pair(
-            data_key,
-            link=self._config.link,
-            rotation=rotation,
-            cipher=prepared.cipher,
-            an=prepared.an,
-            own_sci=self._config.sci,
-            peer_sci=self._config.peer_sci,
-        )
-        del data_key
-        return self._to_hardware(prepared, pair.tx, pair.rx)
-
-    def _own_ad(self, rotation: str, prepared: Prepared, offered: Mapping[str, Any]) -> dict[str, Any]:
-        """Build the associated data from what this end knows; only the peer's nonce comes from the offer."""
-        scis = [self._config.sci, self._config.peer_sci]
-        nonces = [prepared.nonce, offered["nonce_b" if self._config.endpoint == "a" else "nonce_a"]]
-        if self._config.endpoint == "b":
-            scis.reverse()
-            nonces.reverse()
-        return {
-            "link": self._config.link,
-            "rotation": rotation,
-            "cipher": prepared.cipher,
-            "an": prepared.an,
-            "scis": scis,
-            "nonce_a": nonces[0],
-            "nonce_b": nonces[1],
-        }
-
-    def _to_hardware(self, prepared: Prepared, tx: SaKey, rx: SaKey) -> dict[str, Any]:
-        """Burn both key ids durably, then install receive before transmit."""
-        for key in (tx, rx):
-            if key.key_id in self._burnt:
-                raise OperationRefused("burnt", "this key was installed before: never a second time")
-        try:
-            for key in (tx, rx):
-                self._burnt.burn(key.key_id, key.check)
-        except OSError:
-            raise OperationRefused(UNWRITABLE, "key ids cannot be stored: no key was installed") from None
-        try:
-            rx_check = self._driver.install_rx(_sa(prepared, rx, self._config.peer_sci), prepared.secy_id)
-            tx_check = self._driver.install_tx(_sa(prepared, tx, self._config.sci), prepared.secy_id)
-        except DriverRefused as no:
-            raise _HalfDoneError(no.code, str(no)) from None
-        return {
-            "key_ids": {"tx": tx.key_id, "rx": rx.key_id},
-            "checks": {"tx": tx_check, "rx": rx_check},
-            "counters": self._counters(),
-        }
-
     def _abandon(self, op: Operation) -> dict[str, Any]:
         """Delete what a rotation installed; never the SA in use for transmit, never another key."""
-        self._prepared.pop(op.rotation or "", None)
+        self.keying.forget(op.rotation)
         reading, ids = self._driver.read(), op.params["key_ids"]
         deleted = []
         try:
@@ -234,7 +131,7 @@ class Executor:
                 deleted.append("tx")
         except DriverRefused as no:
             if deleted:
-                raise _HalfDoneError(no.code, str(no)) from None
+                raise HalfDoneError(no.code, str(no)) from None
             raise
         return {"deleted": deleted}
 
@@ -282,14 +179,6 @@ class Executor:
         return {"seen": len(nonces), "nonces": list(nonces), "counters": self._counters()}
 
 
-class _HalfDoneError(KeymgmtError):
-    """Hardware refused after something was done: a key id burnt, an SA installed or deleted."""
-
-    def __init__(self, code: str, message: str) -> None:
-        super().__init__(message)
-        self.code = code
-
-
 def endpoint_state(reading: Reading, boot_id: str, burnt: tuple[str, ...]) -> EndpointState:
     """Return a driver's reading with what only the agent knows."""
     return EndpointState(
@@ -309,13 +198,3 @@ def endpoint_state(reading: Reading, boot_id: str, burnt: tuple[str, ...]) -> En
         counters=reading.counters,
         faults=reading.faults,
     )
-
-
-def _sa(prepared: Prepared, key: SaKey, sci: str) -> SaInstall:
-    return SaInstall(prepared.an, prepared.cipher, sci, key.ssci, key.key_id, key.check, key.sak, key.salt)
-
-
-def _rotation(op: Operation) -> str:
-    if op.rotation is None:
-        raise OperationRefused("no_rotation", "this kind of operation belongs to a rotation")
-    return op.rotation

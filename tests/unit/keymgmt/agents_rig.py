@@ -160,7 +160,7 @@ class Desk:
         """A fresh life of an agent on the same folder."""
         agent = Agent(self.config(end))
         agent._poll_connection = agent._permit_connection = self.controls[end]  # type: ignore[assignment]
-        agent.executor._keys = self.keys
+        agent.executor.keying.keys = self.keys
         return agent
 
     def restart(self, end: str) -> None:

@@ -151,12 +151,12 @@ def test_key_ids_are_burnt_before_hardware_is_touched(desk: Desk) -> None:
             raise KeyboardInterrupt
 
     desk.link.start_plane("a")
-    desk.agents["a"].executor._prepared["r1"] = (
+    desk.agents["a"].executor.keying.prepared["r1"] = (
         desk.agents["a"]
-        .executor._prepared["r1"]
+        .executor.keying.prepared["r1"]
         .__class__(params["ad"]["nonce_a"], 0, params["cipher"], desk.agents["a"].driver.read().secy_id)
     )
-    desk.agents["a"].executor._driver = Dead(desk.agents["a"].driver)
+    desk.agents["a"].executor.keying.driver = Dead(desk.agents["a"].driver)
     desk.send("a", "install", params)
     with pytest.raises(KeyboardInterrupt):
         desk.agents["a"].poll()
