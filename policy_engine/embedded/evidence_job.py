@@ -19,9 +19,12 @@ from typing import Any, Final
 
 from evidence import outbox
 from evidence.database import Database
+from evidence.logs import get_logger
 from evidence.records import Draft
+from policy_engine.embedded.logfile import log_to
 from policy_engine.errors import StartError
 
+log = get_logger("policy_engine.evidence_job")
 SETTLE_SECONDS: Final = 20.0
 FOLDER_FILES: Final = ("s3-access.log", "sacct.txt", "tenants.json", "leases.csv")
 
@@ -48,18 +51,16 @@ class Job:
 
         s3_log, listing, tenants_file, leases_file = (folder / name for name in FOLDER_FILES)
         tenants = TenantMap.from_json(tenants_file.read_bytes())
-        sources, now = self._state / "sources", time.time_ns()
+        sources, now, inbox = self._state / "sources", time.time_ns(), outbox.Inbox(self._database)
         imported = [
-            import_log(
-                path, fmt, Identity(path.absolute().as_uri()), folder=sources, commit=self._commit, now_ns=now
-            )
+            import_log(path, fmt, Identity(path.absolute().as_uri()), folder=sources, inbox=inbox, now_ns=now)
             for path, fmt in ((s3_log, s3_format(tenants)), (listing, sacct_format(tenants, Sacct())))
         ]
         results = attribution_run.attribute(
             sources,
             [segment for one in imported for segment in one.segments],
             attribution_run.read_leases(leases_file.read_bytes()),
-            commit=self._commit,
+            inbox=inbox,
             now_ns=time.time_ns(),
         )
         return {
@@ -151,6 +152,7 @@ def main(arguments: Sequence[str]) -> int:
     """Entry point; see the module docstring."""
     state, command, *rest = arguments
     job = Job(Path(state))
+    log_to(Path(state) / "logs", "evidence-job")
     try:
         if command == "import":
             told = job.import_folder(Path(rest[0]))
@@ -160,6 +162,7 @@ def main(arguments: Sequence[str]) -> int:
     except Exception as error:
         ours = type(error).__module__.partition(".")[0] in {"policy_engine", "keymgmt", "evidence"}
         told = {"error": str(error) if ours else type(error).__name__, "fix": getattr(error, "fix", "")}
+        log.exception("evidence_job_failed", command=command, error=type(error).__name__)
         sys.stdout.write(json.dumps(told) + "\n")
         return 1
     finally:

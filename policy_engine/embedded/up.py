@@ -20,6 +20,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final, TextIO
 
+from policy_engine.embedded.logfile import log_to
 from policy_engine.embedded.state import StateFolder, UpLock
 from policy_engine.errors import PolicyEngineError, StartError
 
@@ -43,7 +44,7 @@ def run(overrides: Mapping[str, Any], config: Path | None = None, *, allow_fault
     lock = UpLock(state)
     lock.acquire()
     says = Says(sys.stdout)
-    _log_to(state)
+    log_to(state.folder("logs"), "up", settings.log_level)
     up = Up(settings, state, says, allow_faults=allow_faults)
     try:
         return up.run()
@@ -84,18 +85,6 @@ class Says:
 
         get_logger("policy_engine.up").exception("up_failed", error=type(error).__name__)
         return 1
-
-
-def _log_to(state: StateFolder) -> None:
-    """Send standard error, and with it every log line and traceback, to logs/up.log."""
-    from evidence.logs import configure
-
-    path = state.folder("logs") / "up.log"
-    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
-    sys.stderr.flush()
-    os.dup2(fd, 2)
-    os.close(fd)
-    configure("up")
 
 
 class Up:
