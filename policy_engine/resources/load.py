@@ -57,7 +57,7 @@ def parse(files: Mapping[str, bytes]) -> ResourceSet:
     Raises:
         ResourceErrors: with every problem found in any file.
     """
-    yaml = {name: data for name, data in files.items() if Path(name).suffix in _SUFFIXES}
+    yaml = {name: data for name, data in files.items() if Path(name).suffix.lower() in _SUFFIXES}
     return _build(yaml, [], files.get)
 
 
@@ -93,7 +93,7 @@ def _walk(root: Path, problems: list[Problem]) -> Iterator[str]:
                     Problem(name, 0, "", "a link to a folder is not followed", "move the files here")
                 )
         for name in sorted(names):
-            if not name.startswith(".") and Path(name).suffix in _SUFFIXES:
+            if not name.startswith(".") and Path(name).suffix.lower() in _SUFFIXES:
                 yield str(Path(folder, name).relative_to(root))
 
 

@@ -73,7 +73,7 @@ def _requests(document: Any, index: int, namespace: str) -> Iterator[Mapping[str
         yield request
     elif isinstance(kind, str) and kind.endswith("List") and isinstance(items, list):
         for item in items:
-            yield from _requests(item, index, namespace)
+            yield from _requests(_of_list(item, document), index, namespace)
     elif not isinstance(kind, str) and {"object", "oldObject"} & document.keys():
         if "operation" not in document:
             raise ObjectUnreadable(f"document {index}: a request without an operation", fix="say CREATE")
@@ -84,6 +84,14 @@ def _requests(document: Any, index: int, namespace: str) -> Iterator[Mapping[str
         )
     else:
         yield request_for(document, namespace=namespace)
+
+
+def _of_list(item: Any, listed: Mapping[str, Any]) -> Any:
+    """An item of a `PodList` as the API gives it: without the kind that the list says for all."""
+    kind = str(listed["kind"]).removesuffix("List")
+    if not isinstance(item, dict) or not kind or "kind" in item:
+        return item
+    return {"apiVersion": listed.get("apiVersion"), "kind": kind, **item}
 
 
 def _json(text: str) -> list[Any]:

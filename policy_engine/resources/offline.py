@@ -114,7 +114,7 @@ def _cluster_of(manifest: Manifest, resources: ResourceSet) -> str:
     """The only cluster, or the only one that binds the object's namespace."""
     if len(resources.clusters) == 1:
         return next(iter(resources.clusters))
-    namespace = manifest.request.get("namespace")
+    namespace = manifest.request.get("namespace") or ""
     binding = [c for c, n in resources.bindings if n == namespace]
     if len(binding) != 1:
         known = ", ".join(resources.clusters)

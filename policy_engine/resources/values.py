@@ -68,7 +68,7 @@ def _country(value: str) -> str:
     if value.upper() in COUNTRIES:
         raise ValueError(f'is no country code: write "{value.upper()}" (ISO 3166-1, two capitals)')
     hint = ' (the United Kingdom is "GB")' if value.upper() == "UK" else ""
-    raise ValueError(f'"{value}" is no ISO 3166-1 alpha-2 country code{hint}')
+    raise ValueError(f"is no ISO 3166-1 alpha-2 country code{hint}")
 
 
 def _sci(value: str) -> str:
@@ -92,7 +92,7 @@ def parse_day(value: Any) -> int:
     try:
         day = datetime.strptime(value, "%Y-%m-%d").replace(tzinfo=UTC)
     except ValueError:
-        raise ValueError(f'"{value}" is not in the calendar') from None
+        raise ValueError("is not in the calendar") from None
     return (int(day.timestamp()) + 86_400) * 1_000_000_000
 
 

@@ -128,3 +128,95 @@ def test_a_cluster_of_one_site_has_one_landing():
 def test_landing_is_never_empty(expressions, selected):
     spec = affinity(expressions) | ({"nodeSelector": {LABEL: selected}} if selected else {})
     assert land(spec)[0]
+
+
+# An oracle: nodes, and the scheduler's own question about each, asked without our reading of it.
+
+NUMBERED = valid(
+    cluster=ESTATE["cluster.yaml"].replace("{site-a: a, site-b: b}", '{"7": a, "9": b, site-b: b}')
+).clusters["c"]
+LABELS = ["7", "9", "site-b", "mars", "8", "", None]
+NODES = {f"n{i}": {"gpu": "x"} | ({LABEL: v} if v is not None else {}) for i, v in enumerate(LABELS)}
+
+
+class AllNodes(NoLookup):
+    def node_labels(self, name):
+        return NODES.get(name)
+
+
+def scheduler_takes(spec, name, labels):
+    """Whether kubelet and scheduler would let this pod run on this node."""
+    if spec.get("nodeName") not in {None, name}:
+        return False
+    if any(labels.get(k) != v for k, v in spec.get("nodeSelector", {}).items()):
+        return False
+    required = spec.get("affinity", {}).get("nodeAffinity", {})
+    if not required:
+        return True
+    terms = required["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
+    return any(term_takes(t, name, labels) for t in terms)
+
+
+def term_takes(wanted, name, labels):
+    parts = [(e, labels.get(e["key"])) for e in wanted.get("matchExpressions", [])]
+    parts += [(e, name) for e in wanted.get("matchFields", [])]
+    return bool(parts) and all(requirement(e, found) for e, found in parts)
+
+
+def requirement(expression, found):
+    operator, values = expression["operator"], expression["values"]
+    if operator in {"Gt", "Lt"}:
+        try:
+            number, bound = int(found or "x"), int(values[0])
+        except ValueError:
+            return False
+        return number > bound if operator == "Gt" else number < bound
+    return {
+        "In": found is not None and found in values,
+        "NotIn": found not in values,
+        "Exists": found is not None,
+        "DoesNotExist": found is None,
+    }[operator]
+
+
+VALUES = st.lists(st.sampled_from(["7", "9", "site-b", "mars", "8", "jupiter"]), min_size=1, max_size=3)
+EXPRESSIONS = st.one_of(
+    st.builds(lambda o, v: term(o, *v), st.sampled_from(["In", "NotIn"]), VALUES),
+    st.builds(term, st.sampled_from(["Exists", "DoesNotExist"])),
+    st.builds(
+        term, st.sampled_from(["Gt", "Lt"]), st.sampled_from(["7", "8", "+8", "-1", "007", "x", "2" * 30])
+    ),
+    st.builds(lambda o: term(o, "x", key="gpu"), st.sampled_from(["In", "NotIn"])),
+)
+NAMED = st.builds(
+    lambda o, n: {"key": "metadata.name", "operator": o, "values": [n]},
+    st.sampled_from(["In", "NotIn"]),
+    st.sampled_from([*NODES, "unheard-of"]),
+)
+TERMS = st.fixed_dictionaries(
+    {},
+    optional={
+        "matchExpressions": st.lists(EXPRESSIONS, max_size=3),
+        "matchFields": st.lists(NAMED, max_size=1),
+    },
+)
+PLACEMENTS = st.builds(
+    lambda terms, selected, node: {
+        **(affinity(*terms) if terms else {}),
+        **({"nodeSelector": {LABEL: selected}} if selected is not None else {}),
+        **({"nodeName": node} if node else {}),
+    },
+    st.lists(TERMS, max_size=3),
+    st.sampled_from([None, None, "7", "site-b", "mars", ""]),
+    st.sampled_from([None, None, None, *NODES]),
+)
+
+
+@given(PLACEMENTS)
+def test_wherever_the_scheduler_may_put_it_is_a_landing(spec):
+    found = landing("spec", first(pod(spec), AllNodes())["placement"], NUMBERED)
+    for name, labels in NODES.items():
+        if scheduler_takes(spec, name, labels):
+            site = NUMBERED.site_labels.get(labels.get(LABEL))
+            may = {site} if site else set(NUMBERED.sites)
+            assert may <= set(found["sites"]), (name, labels)

@@ -177,6 +177,7 @@ def test_facts_takes_lists_reviews_and_requests():
     for document in (
         {"apiVersion": "v1", "kind": "List", "items": [pod]},
         {"apiVersion": "v1", "kind": "PodList", "items": [pod]},
+        {"apiVersion": "v1", "kind": "PodList", "items": [{k: pod[k] for k in ("metadata", "spec")}]},
         {"kind": "AdmissionReview", "request": request},
         request,
         pod,

@@ -171,6 +171,12 @@ def test_links_inside_are_followed_as_config_maps_mount_them(tmp_path):
     assert valid().digest == load(tmp_path).digest
 
 
+def test_a_file_counts_whatever_the_case_of_its_ending(tmp_path):
+    write(tmp_path)
+    (tmp_path / "X.YAML").write_text("a: 1\n")
+    assert any(e.startswith("X.YAML") for e in errors(tmp_path))
+
+
 def test_a_pipe_is_refused_and_does_not_block(tmp_path):
     write(tmp_path)
     os.mkfifo(tmp_path / "pipe.yaml")
