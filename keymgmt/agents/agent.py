@@ -262,7 +262,7 @@ class Agent:
             self._log.error(
                 "state_unwritable",
                 fix="free space in the agent's folder",
-                error=errno.errorcode.get(full.errno or 0, "OSError"),
+                error=_name_of(full),
             )
             return
         self._news(sample, report)
@@ -313,6 +313,8 @@ class Agent:
                 self._log.info("certificate_renewed", until=self.identity.not_after.isoformat())
         except KeymgmtError as error:
             self._log.debug("renew_failed", why=str(error))
+        except OSError as full:
+            self._log.error("state_unwritable", fix="free space in the agent's folder", error=_name_of(full))
         self._stop.wait(self.config.timers.renew_check_ms / 1000)
 
     # --- samples
@@ -343,6 +345,10 @@ class Agent:
 
     def _connection(self, timeout_ms: int) -> Connection:
         return Connection(self.config.control_plane, lambda: self.identity, timeout_ms / 1000)
+
+
+def _name_of(error: OSError) -> str:
+    return errno.errorcode.get(error.errno or 0, "OSError")
 
 
 def _operations(answer: bytes, nonce: str) -> list[Operation]:

@@ -101,13 +101,17 @@ class Candidate:
         pair = folder / f"identity-{number}"
         pair.mkdir(mode=0o700, parents=True)
         pem = self._key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
-        for name, octets in (("key.pem", pem), ("cert.pem", cert_pem.encode())):
-            descriptor = os.open(pair / name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-            with os.fdopen(descriptor, "wb") as file:
-                file.write(octets)
-                file.flush()
-                os.fsync(file.fileno())
-        sync_folder(pair)
+        try:
+            for name, octets in (("key.pem", pem), ("cert.pem", cert_pem.encode())):
+                descriptor = os.open(pair / name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+                with os.fdopen(descriptor, "wb") as file:
+                    file.write(octets)
+                    file.flush()
+                    os.fsync(file.fileno())
+            sync_folder(pair)
+        except OSError:
+            _remove(pair)
+            raise
         temporary = folder / ".identity"
         temporary.unlink(missing_ok=True)
         temporary.symlink_to(pair.name)
@@ -121,6 +125,10 @@ def _forget_old(folder: Path, current: int) -> None:
     """Remove all pairs but the current one and the one before."""
     for pair in folder.glob("identity-*"):
         if int(pair.name.split("-")[1]) < current - 1:
-            for file in pair.iterdir():
-                file.unlink()
-            pair.rmdir()
+            _remove(pair)
+
+
+def _remove(pair: Path) -> None:
+    for file in pair.iterdir():
+        file.unlink()
+    pair.rmdir()

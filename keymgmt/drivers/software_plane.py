@@ -143,10 +143,13 @@ class Plane:
         """Disarm the revert of `an`. Refused when it has fired already."""
         if self.secy.encoding_an != an:
             raise DriverRefused("ENOENT", "this AN is not in use: its select was reverted")
+        self.secy.tx[an].confirmed = True
         self.revert = None
 
     def revert_tx(self, an: int, key_id: str) -> int | None:
-        """Select an SA again at once, without watchdog: the way back of a rollback."""
+        """Select a confirmed SA again at once, without watchdog: the way back of a rollback."""
+        if (sa := self.secy.tx.get(an)) is not None and sa.key_id == key_id and not sa.confirmed:
+            raise DriverRefused("EINVAL", "this key was never confirmed: there is no way back to it")
         self.secy.select(an, key_id)
         self.revert = None
         return self.secy.encoding_an

@@ -50,12 +50,13 @@ class SecyConfig:
 
 
 class TxSa:
-    """A transmit SA; `next_pn` only ever rises."""
+    """A transmit SA; `next_pn` only ever rises. `confirmed`: a select of it was, so one may go back to it."""
 
-    __slots__ = ("check", "cipher", "key_id", "next_pn", "stats")
+    __slots__ = ("check", "cipher", "confirmed", "key_id", "next_pn", "stats")
 
     def __init__(self, cipher: SaCipher, key_id: str, check: str) -> None:
         self.cipher, self.key_id, self.check, self.next_pn = cipher, key_id, check, 1
+        self.confirmed = False
         self.stats = dict.fromkeys(TX_SA, 0)
 
 

@@ -250,6 +250,20 @@ def test_a_certificate_for_another_key_does_not_replace_the_identity(tmp_path: P
     assert before.serial == Identity.load(tmp_path).serial
 
 
+def test_a_pair_that_did_not_fit_on_the_disk_leaves_nothing_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    identity(tmp_path, "cw-gcp-1-a")
+    before = sorted(tmp_path.iterdir())
+    with monkeypatch.context() as full:
+        full.setattr(os, "fsync", no_space)
+        for _ in range(3):
+            with pytest.raises(OSError, match="no space"):
+                identity(tmp_path, "cw-gcp-1-a")
+    assert before == sorted(tmp_path.iterdir())
+    identity(tmp_path, "cw-gcp-1-a")
+
+
 # --- restarts between steps
 
 

@@ -230,6 +230,23 @@ def test_a_confirm_after_the_time_of_its_revert_is_too_late() -> None:
     assert (0, None) == (plane.secy.encoding_an, plane.revert)
 
 
+def test_the_way_back_leads_only_to_a_key_that_was_confirmed() -> None:
+    """Else `revert` would be a select without a watchdog."""
+    link = MemoryLink()
+    old = link.key()["a"].tx
+    plane, new = link.ends["a"], link.install(1, "r2")["a"].tx
+    for _ in range(2):
+        assert "EINVAL" == ask(link, "revert", an=1, key_id=new.key_id)["error"]["code"]
+        assert 0 == plane.secy.encoding_an
+        plane.select(1, new.key_id, 200, link.now)  # selected once and not confirmed: no better
+        assert {"ok": {"encoding_an": 0}} == ask(link, "revert", an=0, key_id=old.key_id)
+    plane.select(1, new.key_id, 200, link.now)
+    plane.confirm(1)
+    assert {"ok": {"encoding_an": 0}} == ask(
+        link, "revert", an=0, key_id=old.key_id
+    )  # the peer did not confirm
+
+
 # --- control
 
 
