@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections import Counter
 from typing import Any, Final
@@ -21,7 +22,7 @@ def place_text(place: Any) -> str:
     length = 0
     while type(place) is tuple and length < LIMITS.path_chars:
         place, key = place
-        part = f"[{key}]" if type(key) is int else f".{str(key)[:_KEY_CHARS]}"
+        part = f"[{key}]" if type(key) is int else f".{_shown(str(key))}"
         parts.append(part)
         length += len(part)
     return _joined(place, parts)
@@ -34,11 +35,12 @@ class Names:
     a name of its own is `[#0]`.
     """
 
-    __slots__ = ("_counts", "root")
+    __slots__ = ("_counts", "_long", "root")
 
     def __init__(self, root: Any) -> None:
         """`root`: the object, which must not change meanwhile."""
         self.root = root
+        self._long: dict[str, str] = {}  # keys that are too long to stand in a name
         self._counts: dict[int, Counter[str]] = {}  # per list, by identity: names and how often they stand
 
     def of(self, place: Any) -> str:
@@ -50,7 +52,7 @@ class Names:
         parts: list[str] = []
         node = self.root
         for key in reversed(keys):
-            parts.append(f"[{self._item(node, key)}]" if type(key) is int else f".{str(key)[:_KEY_CHARS]}")
+            parts.append(f"[{self._item(node, key)}]" if type(key) is int else f".{self._key(str(key))}")
             node = node[key]
         length = 0
         for number, part in enumerate(reversed(parts), start=1):
@@ -58,6 +60,16 @@ class Names:
             if length >= LIMITS.path_chars and number < len(parts):
                 return _joined((), parts[: -number - 1 : -1])
         return _joined(place, parts[::-1])
+
+    def _key(self, key: str) -> str:
+        """A key; a long one by its beginning and its hash, for its neighbour may begin in the same way."""
+        if len(key) <= _KEY_CHARS:
+            return _shown(key)
+        name = self._long.get(key)
+        if name is None:
+            digest = hashlib.sha256(key.encode("utf-8", "surrogatepass")).hexdigest()
+            name = self._long[key] = f"{_shown(key)}~{digest[:16]}"
+        return name
 
     def _item(self, items: list[Any], index: int) -> str:
         """The name of a list item if no other has it, else its number."""
@@ -68,6 +80,14 @@ class Names:
         if counts is None:
             counts = self._counts[id(items)] = Counter(map(_name, items))
         return name if counts[name] == 1 else f"#{index}"
+
+
+def _shown(key: str) -> str:
+    """A key as it may stand in a text: what no terminal should be told is escaped."""
+    cut = key[:_KEY_CHARS]
+    if cut.isprintable():
+        return cut
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in cut)
 
 
 def _name(item: Any) -> str:

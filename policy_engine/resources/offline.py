@@ -178,9 +178,10 @@ def render(report: Mapping[str, Any]) -> str:
     lines = []
     for d in report["decisions"]:
         where = f"{d['namespace']}/{d['name']}" if d["namespace"] else d["name"]
-        lines.append(
-            f"{'allowed' if d['allowed'] else 'DENIED '}  {d['kind']} {where}  (cluster {d['cluster']})"
+        what = "".join(
+            c if c.isprintable() else "?" for c in f"{d['kind']} {where}  (cluster {d['cluster']})"
         )
+        lines.append(f"{'allowed' if d['allowed'] else 'DENIED '}  {what}")
         for word, found in (("", d["reasons"]), ("warning: ", d["warnings"])):
             for reason in found:
                 lines.append(f"  {word}{reason['rule']}: {reason['text']}")

@@ -70,6 +70,15 @@ def test_an_image_that_a_field_names_has_such_a_name_too():
     assert ["spec.sets[x].slurmd"] == [p["name"] for p in found]
 
 
+def test_keys_cannot_forge_lines_and_long_ones_are_told_apart():
+    odd = "a\n[rule]\x1b[31m\u202e\ud800"
+    (found,) = draw(custom(**{odd: {"containers": SPEC["containers"]}}))["pods"]
+    assert f"{found['path']}{found['name']}".isprintable()
+    assert found["path"].startswith("spec.a\\n[rule]\\x1b[31m")
+    long = {"k" * 200 + end: {"containers": SPEC["containers"]} for end in "ab"}
+    assert 2 == len({p["name"] for p in draw(custom(**long))["pods"]})
+
+
 def test_names_of_many_items_are_counted_once():
     started = time.perf_counter()
     others = [{"name": f"n{i}"} for i in range(50_000)]
