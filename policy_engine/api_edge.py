@@ -12,7 +12,6 @@ from http import HTTPStatus
 from typing import Any, Final
 
 import msgspec
-from evidence.logs import get_logger
 from fastapi import FastAPI, Request
 from fastapi.exceptions import HTTPException, RequestValidationError
 from fastapi.responses import Response
@@ -20,6 +19,7 @@ from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException as StarletteHTTPException
 
 from evidence.errors import EvidenceError, Unavailable
+from evidence.logs import get_logger
 from policy_engine.errors import (
     CouldNotTell,
     Forbidden,
