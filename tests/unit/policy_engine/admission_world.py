@@ -139,7 +139,7 @@ def review(
             "name": seen["metadata"].get("name", ""),
             "namespace": namespace,
             "operation": operation,
-            "userInfo": {"username": "ada", "groups": ["research", "system:authenticated"]},
+            "userInfo": {"username": "grace.hopper", "groups": ["research", "system:authenticated"]},
             "object": obj,
             "oldObject": None,
             "dryRun": False,

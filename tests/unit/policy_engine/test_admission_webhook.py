@@ -50,7 +50,7 @@ async def test_a_compliant_pod_is_admitted_and_its_record_is_already_durable(wor
 async def test_names_of_objects_and_people_are_in_the_sensitive_part_only(world: World) -> None:
     await world.ask(review(pod("secret-project", annotations={SEGMENTS: "globex-images"})))
     (record,) = world.records()
-    for name in (b"secret-project", b"ada", b"research", b"globex-images", UID.encode()):
+    for name in (b"secret-project", b"grace.hopper", b"research", b"globex-images", UID.encode()):
         assert name not in record.public
         assert name not in record.header
         assert name in record.sensitive
@@ -321,14 +321,14 @@ async def test_a_body_of_20_mb_is_refused_by_its_length_alone(world: World) -> N
     assert world.records() == []
 
 
-async def test_a_chunked_body_of_20_mb_is_refused_without_reading_it_whole(world: World) -> None:
+async def test_a_chunked_body_without_end_is_refused_without_reading_it_whole(world: World) -> None:
     before = rlimits.getrusage(rlimits.RUSAGE_SELF).ru_maxrss
     async with world.connection("train-us") as connection:
         connection.head("POST", "/admit/train-us", {"transfer-encoding": "chunked"})
         sent = 0
         answer = asyncio.create_task(connection.reply())
         try:
-            for _ in range(200):
+            for _ in range(3_000):
                 connection.writer.write(b"186a0\r\n" + b" " * 100_000 + b"\r\n")
                 await connection.writer.drain()
                 sent += 100_000
@@ -337,7 +337,7 @@ async def test_a_chunked_body_of_20_mb_is_refused_without_reading_it_whole(world
         except OSError:
             pass
         assert (await asyncio.wait_for(answer, 5)).status == 413
-    assert sent < 15_000_000
+    assert sent < 100_000_000, "of 300 MB; what it sent meanwhile was thrown away"
     assert rlimits.getrusage(rlimits.RUSAGE_SELF).ru_maxrss - before < 60_000, "kilobytes"
     assert world.app._bodies._held == 0
 
