@@ -123,7 +123,9 @@ def test_import_and_export_work_on_a_state_folder(tmp_path: Path, monkeypatch: p
         "--out",
         str(tmp_path / "a.zip"),
     ]
-    refused = RUN.invoke(cli.app, ["export", *window, *state])
+    with monkeypatch.context() as nobody:
+        nobody.setattr(cli, "SIGNER_ENTRY_POINTS", "sluicegate.nobody")
+        refused = RUN.invoke(cli.app, ["export", *window, *state])
     assert (1, True) == (refused.exit_code, "no signer" in refused.stderr)
     monkeypatch.setattr(cli, "_signer", lambda _state: signer())
     done = RUN.invoke(cli.app, ["export", *window, *state])
