@@ -17,7 +17,7 @@ from gate_rig import Gate
 
 from keymgmt.agents.fence import Fence, Polls
 from keymgmt.agents.identity import Candidate, Identity
-from keymgmt.agents.keeper import Keeper
+from keymgmt.agents.keeper import Keeper, Validity
 from keymgmt.agents.state import SEQ_BLOCK, Burnt, SampleNumbers, StateFolder
 from keymgmt.errors import CouldNotTell
 from keymgmt.operations import Operation
@@ -329,20 +329,27 @@ def test_nothing_passes_the_hard_end_not_even_the_permits_own_time(desk: Desk) -
     assert [1, 0] == [agent.keeper.validity(secy, asked + ms * MS).left_ms for ms in (299, 300)]
 
 
+@pytest.mark.parametrize("after_verdict", [True, False])
 def test_an_agent_that_stood_still_after_its_verdict_opens_nothing(
-    desk: Desk, monkeypatch: pytest.MonkeyPatch
+    desk: Desk, monkeypatch: pytest.MonkeyPatch, after_verdict: bool
 ) -> None:
     """SIGSTOP or a sleeping machine between looking at the permit and renewing the opening."""
     desk.gate.defaults |= {"ttl_ms": 200, "arm_ms": 10_000}
     agent = desk.agents["a"]
     agent.pull()
-    real = agent.driver.permit
+    real, judge = agent.driver.permit, agent.keeper.validity
 
     def late(until_ns: int) -> None:
-        time.sleep(0.3 if until_ns else 0)
+        time.sleep(0.3 if until_ns and not after_verdict else 0)
         real(until_ns)
 
+    def slow(secy_id: str, now_ns: int) -> Validity:
+        found = judge(secy_id, now_ns)
+        time.sleep(0.3 if after_verdict else 0)
+        return found
+
     monkeypatch.setattr(agent.driver, "permit", late)
+    monkeypatch.setattr(agent.keeper, "validity", slow)
     agent.check()
     assert "closed" == path(desk)
 

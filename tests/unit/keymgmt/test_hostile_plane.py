@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from agent_rig import CIPHER, MS, SCI, USER, MemoryLink, pairs, sa, socket_link
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from keymgmt.counters import ARRIVALS
@@ -243,6 +243,23 @@ def test_the_way_back_leads_only_to_a_key_that_was_confirmed() -> None:
     )  # the peer did not confirm
 
 
+# The first key is used, left, retired, and then installed and selected a second time.
+REINSTALL = [
+    "install",
+    "select",
+    "confirm",
+    "probe",
+    "wait",
+    "install",
+    "wait",
+    "select",
+    "confirm",
+    "wait",
+    "retire",
+    "again",
+    "select",
+    "probe",
+]
 STEPS = st.lists(
     st.sampled_from(
         ["probe", "user", "install", "select", "confirm", "revert", "wait", "retire", "again", "end"]
@@ -251,6 +268,7 @@ STEPS = st.lists(
 )
 
 
+@example(REINSTALL, CIPHER)
 @given(STEPS, st.sampled_from([CIPHER, "GCM-AES-256"]))
 def test_no_order_of_commands_uses_a_key_and_number_twice_on_the_wire(steps: list[str], cipher: str) -> None:
     """Read from the frames themselves: reverts, late confirms, AN wrap, spent numbers, re-installs."""
