@@ -29,11 +29,17 @@ class Judged:
         return self.finding.message if self.finding is not None else ""
 
 
-def assess(spec: LinkSpec, view: LinkView, before: Judged | None, now_ns: int) -> Judged:
-    """Judge a link once, going on from the judgement before."""
+def assess(
+    spec: LinkSpec, view: LinkView, before: Judged | None, now_ns: int, *, settled: bool = True
+) -> Judged:
+    """Judge a link once, going on from the judgement before. For ``settled`` see `next_standing`."""
     posture, finding = judge(view, now_ns, before.posture if before is not None else None)
     standing = next_standing(
-        before.standing if before is not None else Standing(), posture, spec.profile, now_ns
+        before.standing if before is not None else Standing(),
+        posture,
+        spec.profile,
+        now_ns,
+        settled=settled,
     )
     return Judged(posture, standing, finding)
 

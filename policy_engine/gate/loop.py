@@ -28,6 +28,7 @@ from policy_engine.gate.orders import Standing
 from policy_engine.gate.posture import NO_AGENTS, NOT_REQUIRED, LinkPosture, LinkView
 
 STEP_SECONDS: Final = 0.25
+SETTLE_NS: Final = 10 * 1_000_000_000  # after a start: agents reconnect within their longest retry
 NEVER_STALE: Final = 2**62  # what is declared does not age
 log = get_logger("policy_engine.gate")
 
@@ -58,6 +59,7 @@ class Gate:
         self.ports = ports
         self._tracks: dict[tuple[str, str], EndTrack] = {}
         self._judged: dict[str, Judged] = {}
+        self._started_ns = ports.clock()
         self._postures: Mapping[str, LinkPosture] = MappingProxyType({})
 
     def postures(self) -> Mapping[str, LinkPosture]:
@@ -108,18 +110,24 @@ class Gate:
         changed: list[tuple[LinkSpec, LinkView]] = []
         for name, spec in self.ports.links().items():
             view, before = self.view(spec), self._judged.get(name)
-            after = assess(spec, view, before, now)
+            after = assess(spec, view, before, now, settled=self.settled(now))
             if differs(before, after):
                 changed.append((spec, view))
             else:
                 self._judged[name] = after
         if changed:
             stored = await self.ports.database.write(
-                lambda conn: [judge_stored(conn, spec, view, now) for spec, view in changed]
+                lambda conn: [
+                    judge_stored(conn, spec, view, now, settled=self.settled(now)) for spec, view in changed
+                ]
             )
             for (spec, _), judged in zip(changed, stored, strict=True):
                 self.keep(spec.name, judged)
         self._publish(now)
+
+    def settled(self, now: int) -> bool:
+        """Whether agents have had time to speak since this gate's start."""
+        return now - self._started_ns >= SETTLE_NS
 
     def view(self, spec: LinkSpec) -> LinkView:
         """What is known of a link now."""
@@ -158,10 +166,12 @@ class Gate:
         return judged.standing if judged is not None else Standing()
 
 
-def judge_stored(conn: Connection, spec: LinkSpec, view: LinkView, now: int) -> Judged:
+def judge_stored(
+    conn: Connection, spec: LinkSpec, view: LinkView, now: int, *, settled: bool = True
+) -> Judged:
     """Judge from the stored row and store the result, with its records, in the caller's transaction."""
     before = rows.read(conn, spec.name)
-    after = assess(spec, view, before, now)
+    after = assess(spec, view, before, now, settled=settled)
     rows.write(conn, spec.name, after, now, exists=before is not None)
     for draft in turning_points(spec.name, before, after, now):
         outbox.put(conn, draft, now_ns=now)

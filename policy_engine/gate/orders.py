@@ -46,13 +46,25 @@ class NoOrder:
     why: str
 
 
-def next_standing(standing: Standing, posture: LinkPosture, profile: ProfileSpec, now_ns: int) -> Standing:
-    """What stands after one judgement."""
+def next_standing(
+    standing: Standing, posture: LinkPosture, profile: ProfileSpec, now_ns: int, *, settled: bool = True
+) -> Standing:
+    """What stands after one judgement.
+
+    Args:
+        standing: What stood.
+        posture: The judgement.
+        profile: Timers of the link.
+        now_ns: The time of the judgement.
+        settled: False just after the gate's own start: agents that held their paths through its absence
+            have had no time to speak, so their silence closes nothing yet. A violation does.
+    """
     if posture.posture == "encrypted":
         return Standing(last_encrypted_ns=now_ns, since_ns=now_ns if standing.closed else standing.since_ns)
     if standing.closed:
         return standing
-    if posture.posture == "violation" or _hold_is_over(standing, posture, profile, now_ns):
+    over = settled and _hold_is_over(standing, posture, profile, now_ns)
+    if posture.posture == "violation" or over:
         return Standing(True, posture.reason, now_ns, standing.last_encrypted_ns)
     return standing
 

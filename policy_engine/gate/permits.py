@@ -71,7 +71,7 @@ class PermitIssuer:
         signer: DelegatedSigner,
     ) -> tuple[Permit | NoOrder, Judged]:
         """Inside the transaction: judge, choose, count, record."""
-        judged = judge_stored(conn, spec, view, now)
+        judged = judge_stored(conn, spec, view, now, settled=self._gate.settled(now))
         sample = request.sample
         order = choose(
             judged.standing,

@@ -218,6 +218,7 @@ async def test_clear_frames_at_the_guard_are_a_violation_though_the_configuratio
 
 
 async def test_silence_of_the_peer_is_held_for_max_hold_and_no_longer(scene):
+    scene.now += 20 * S
     await scene.both()
     await scene.pull("a")
     scene.now += 6 * S
@@ -231,6 +232,7 @@ async def test_silence_of_the_peer_is_held_for_max_hold_and_no_longer(scene):
 
 
 async def test_a_hold_shrinks_to_what_is_left(scene):
+    scene.now += 20 * S
     long = dataclasses.replace(LINK, profile=dataclasses.replace(LINK.profile, max_hold_ns=20 * S))
     scene.gate.ports = dataclasses.replace(scene.gate.ports, links=lambda: {"l": long})
     await scene.both()
@@ -247,6 +249,21 @@ async def test_a_close_survives_a_restart(scene):
     await scene.gate.load()
     assert "closed" == scene.gate.postures()["l"].state
     assert PermitKind.CLOSE == (await scene.pull("a")).kind
+
+
+async def test_a_gate_that_was_away_longer_than_the_hold_closes_nothing_before_agents_could_speak(scene):
+    await scene.both()
+    scene.now += 8 * S
+    scene.gate = Gate(scene.gate.ports)
+    scene.issuer = PermitIssuer(scene.gate, lambda: scene.signer)
+    await scene.gate.load()
+    await scene.gate.step()
+    assert not scene.gate.standing("l").closed
+    held = await scene.pull("a")
+    assert (PermitKind.PERMIT, 0) == (held.kind, held.max_hold_ms)
+    scene.now += 11 * S
+    await scene.gate.step()
+    assert scene.gate.standing("l").closed
 
 
 async def test_an_old_sample_is_not_judged_again(scene):
