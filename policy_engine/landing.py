@@ -14,6 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from enum import Enum
 from typing import Any, Final, TypeAlias
 
+from policy_engine.limits import LIMITS
 from policy_engine.resources.model import Cluster
 
 _INT: Final = re.compile(r"([+-]?)([0-9]+)", re.ASCII)
@@ -41,7 +42,8 @@ def landing(path: str, placement: Mapping[str, Any], cluster: Cluster) -> dict[s
     wanted = placement["nodeSelector"].get(label)
     required = placement["required"]
     node = placement.get("nodeName")
-    if len(cluster.sites) == 1 or (wanted is None and not required and node is None):
+    free = (wanted is None and not required and node is None) or _endless(required)
+    if len(cluster.sites) == 1 or free:
         return {"pod": path, "sites": sorted(cluster.sites), "unmapped": []}
     candidates = _candidates(placement, label, cluster)
     values: set[_Value] = {v for v in candidates if wanted is None or v == wanted}
@@ -53,6 +55,11 @@ def landing(path: str, placement: Mapping[str, Any], cluster: Cluster) -> dict[s
         if labels is not None:  # an unknown node may carry any value; facts call it unresolved
             values &= {labels.get(label)}
     return {"pod": path, **_sites(values, cluster)}
+
+
+def _endless(required: Iterable[Iterable[Mapping[str, Any]]]) -> bool:
+    """Whether there is more to compare than a question may cost (each value meets each expression)."""
+    return sum(1 + len(e["values"]) for term in required for e in term) > LIMITS.placement_values
 
 
 def _candidates(placement: Mapping[str, Any], label: str, cluster: Cluster) -> set[_Value]:

@@ -27,6 +27,7 @@ class Limits:
     declared_names: int = 64  # names in one sluicegate.io/datasets or /segments annotation
     declared_total: int = 4_096  # names that one pod declares, those of all its volumes included
     context_reads: int = 20_000  # paths of data in one context; more are not judged but refused
+    placement_values: int = 1_000  # expressions and values of one pod's node affinity; more land anywhere
     declared_name_chars: int = 253  # characters of one such name
     env_chars: int = 1_048_576  # characters of one container's variables once they are put into each other
     env_value_chars: int = 8_192  # characters of one variable that are put into another

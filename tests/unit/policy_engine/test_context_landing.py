@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 from estates import ESTATE, doc, valid
 from facts_help import first, pod
@@ -103,6 +105,21 @@ def test_landing(spec, sites, unmapped):
 def test_numbers_are_compared_as_the_scheduler_does(expression, sites):
     # The second term matches site a alone: what the first adds is what it was read as.
     assert sites == land(affinity([expression], [term("In", "site-a")]))[0]
+
+
+@pytest.mark.parametrize(
+    "terms",
+    [
+        [[term("In", "site-a", *(f"x{i}" for i in range(60_000)))]],
+        [[term("In", "site-a")]] * 30_000,
+        [[term("In", "site-a")] * 30_000],
+        [fields("na", *(f"n{i}" for i in range(60_000)))],
+    ],
+)
+def test_an_endless_affinity_lands_anywhere_at_once(terms):
+    started = time.perf_counter()
+    assert (ALL, []) == land(affinity(*terms))
+    assert time.perf_counter() - started < 5
 
 
 def test_a_mapped_number_is_found_by_comparison():
