@@ -28,10 +28,14 @@ data_regions("segment", name) := object.get(input.context.segments, [name, "regi
 
 # A pod's name outlives another order of the list that it stands in; its path does not. So violations are
 # about the name. The first, should two pods have one path.
-pod_name(path) := min(names) if {
-	names := {pod.name | some pod in input.facts.pods; pod.path == path}
-	count(names) > 0
+pod_name(path) := min(pod_names[path]) if {
+	count(pod_names[path]) > 0
 } else := path
+
+pod_names[path] contains pod.name if {
+	some pod in input.facts.pods
+	path := pod.path
+}
 
 # What a refusal may call data that is not granted: a name behind a claim may be another tenant's.
 shown(item) := concat("", ["(of ", item.via, ")"]) if {
