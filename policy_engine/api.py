@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Annotated, Any
 
 from fastapi import APIRouter, FastAPI, Query, Request, Response
+from fastapi_offline import FastAPIOffline
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
 from pydantic import Field, model_validator
 
@@ -176,7 +177,8 @@ def create_api(
         registry: Metrics to show at `/metrics`; an empty one by default.
         version: Shown in the OpenAPI document.
     """
-    app = FastAPI(
+    # The page at /docs carries its own script: it works where nothing outside can be reached.
+    app = FastAPIOffline(
         title="Sluicegate", version=version, redoc_url=None, summary="Decide, rotate, witness, gate"
     )
     app.state.services = services

@@ -1,6 +1,7 @@
 """The API: no anonymous write, nothing outside the caller's reach, no value comes back in an error."""
 
 import hashlib
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -340,3 +341,10 @@ def test_an_issued_token_does_not_show_in_repr(database: Database) -> None:
         lambda conn: grants.issue_token(conn, "local", "a", label="", by="t", now_ns=NOW, days=1)
     )
     assert issued.token not in repr(issued)
+
+
+def test_the_documentation_page_carries_its_own_script(client: TestClient) -> None:
+    page = client.get("/docs").text
+    served = re.findall(r'(?:src|href)="([^"]+)"', page)
+    assert [path for path in served if "://" in path] == []
+    assert {200} == {client.get(path).status_code for path in served}
