@@ -178,10 +178,14 @@ violations contains {
 	some kind in ["dataset", "segment"]
 	some item in lib.declared(pod, kind)
 	lib.granted(kind, item.name)
-	some landing in input.context.landing
-	landing.pod == pod.path
-	some to in landing.sites
+	some to in landing_sites[pod.path]
 	not [pod.path, kind, item.name, to] in reached
+}
+
+# By pod, so that an object of many pods is not looked through once for each of them.
+landing_sites[landing.pod] contains site if {
+	some landing in input.context.landing
+	some site in landing.sites
 }
 
 reached contains [read.pod, read.kind, read.name, read.to] if some read in input.context.reads
