@@ -98,8 +98,8 @@ class Six(Running):
             SLUICEGATE_TRAFFIC_FPS="50",
             SLUICEGATE_AGENT_RESTART_SECONDS="2.5",
         )
-        self.clear = 0
         self.ends = []
+        self.follower = None
 
     def rotate_all(self, pause=0.0):
         asked = {}
@@ -142,13 +142,16 @@ class Six(Running):
 @pytest.fixture(scope="module")
 def six(tmp_path_factory):
     stage = Six(tmp_path_factory.mktemp("six"))
-    stage.start()
-    wait(lambda: stage.settled({}) and all(_open(stage, link) for link in LINKS), 90, "six links open")
-    follower = Follower(stage.state / "logs" / "up.log")
-    stage.follower = follower
-    yield stage
-    follower.stop()
-    assert set() == stage.stop()
+    try:
+        stage.start()
+        wait(lambda: stage.settled({}) and all(_open(stage, link) for link in LINKS), 90, "six links open")
+        stage.follower = Follower(stage.state / "logs" / "up.log")
+        yield stage
+    finally:
+        if stage.follower is not None:
+            stage.follower.stop()
+        left = stage.stop()
+    assert set() == left
 
 
 def _open(stage, link):

@@ -51,10 +51,12 @@ class Up(Running):
 @pytest.fixture(scope="module")
 def up(tmp_path_factory):
     stage = Up(tmp_path_factory.mktemp("up"))
-    stage.start()
-    stage.all_open()
-    yield stage
-    stage.stop()
+    try:
+        stage.start()
+        stage.all_open()
+        yield stage
+    finally:
+        stage.stop()
 
 
 def burst(stage, answered, stop):
