@@ -21,6 +21,8 @@ app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False)
 _STATE: Final = "SLUICEGATE_STATE"
 _TIMEOUT_S: Final = 15.0
 _NO, _UNKNOWN = 1, 3
+_FIX_FILE: Final = "name the file, or start `sluicegate up`"
+_FIX_AWAY: Final = "start `sluicegate up`, or look whether it still runs: `sluicegate status`"
 
 STATE = typer.Option(None, "--state", help=f"State folder (default ${_STATE} or ./sluicegate-state).")
 API = typer.Option(
@@ -51,6 +53,7 @@ def links(  # noqa: PLR0917 - typer reads options from the signature
 ) -> None:
     """List links with their keys and posture; `--why` explains what a link waits for."""
     with _report():
+        _check_output(output)
         client = Client.open(state, api, token_file, ca)
         found = [client.get(f"/v1/links/{quote(link, safe='')}")] if link else client.items("/v1/links")
         if output == "json":
@@ -72,6 +75,7 @@ def rotate(  # noqa: PLR0917
 ) -> None:
     """Rotate the key of a link now; returns at once, `sluicegate links LINK` shows the progress."""
     with _report():
+        _check_output(output)
         answer = Client.open(state, api, token_file, ca).post(f"/v1/links/{quote(link, safe='')}/rotate")
         if output == "json":
             typer.echo(json.dumps(answer, sort_keys=True))
@@ -113,10 +117,12 @@ class Client:
         folder = state or Path(os.environ.get(_STATE, "sluicegate-state"))
         noted = {} if api and token_file and ca else cls._noted(folder)
         token_file, ca = token_file or Path(noted["token_file"]), ca or Path(noted["ca"])
-        for path, what in ((token_file, "token"), (ca, "CA")):
-            if not path.is_file():
-                raise Fail(2, f"no {what} file at {path}", "name the file, or start `sluicegate up`")
-        return cls(api or str(noted["api"]), token_file.read_text(encoding="utf-8").strip(), ca)
+        if not ca.is_file():
+            raise Fail(2, f"no CA file at {ca}", _FIX_FILE)
+        base = api or str(noted["api"])
+        if not base.startswith("https://"):
+            raise Fail(2, f"{base} is no https address", "give --api https://host:port: a token goes with it")
+        return cls(base, _token(token_file), ca)
 
     @staticmethod
     def _noted(folder: Path) -> dict[str, str]:
@@ -153,9 +159,32 @@ class Client:
             with httpx2.Client(verify=context, timeout=_TIMEOUT_S, trust_env=False) as client:
                 headers = {"Authorization": f"Bearer {self._token}"}
                 response = client.request(method, self._base + path, headers=headers)
+        except httpx2.InvalidURL:
+            raise Fail(2, f"{self._base} is no address", "give --api https://host:port") from None
+        except ssl.SSLError as error:
+            why = f"{self._ca} is no file of CA certificates ({type(error).__name__})"
+            raise Fail(2, why, "name a PEM file with --ca") from None
         except (httpx2.HTTPError, OSError) as error:
-            raise Fail(_UNKNOWN, f"the API at {self._base} did not answer ({type(error).__name__})") from None
+            why = f"the API at {self._base} did not answer ({type(error).__name__})"
+            raise Fail(_UNKNOWN, why, _FIX_AWAY) from None
         return _document(response)
+
+
+def _token(file: Path) -> str:
+    """The token in a file; its content is never quoted."""
+    try:
+        text = file.read_text(encoding="utf-8").strip()
+    except (OSError, ValueError) as error:
+        why = f"no token file can be read at {file} ({type(error).__name__})"
+        raise Fail(2, why, _FIX_FILE) from None
+    if not text or not text.isascii() or not text.isprintable() or " " in text:
+        raise Fail(2, f"{file} holds no token", "name the file with --token-file")
+    return text
+
+
+def _check_output(output: str) -> None:
+    if output not in {"text", "json"}:
+        raise Fail(2, f"no output form {output}", "use -o text or -o json")
 
 
 def _document(response: Any) -> Any:
@@ -163,14 +192,18 @@ def _document(response: Any) -> Any:
     try:
         doc = response.json()
     except ValueError:
-        doc = {}
-    if response.status_code < 400:
+        doc = None
+    status = response.status_code
+    if status < 300 and isinstance(doc, dict | list):
         return doc
-    detail = doc.get("detail", doc) if isinstance(doc, dict) else {}
-    words = detail.get("error") or detail.get("message") if isinstance(detail, dict) else detail
-    fix = detail.get("fix", "") if isinstance(detail, dict) else ""
-    code = _UNKNOWN if response.status_code >= 500 else _NO
-    raise Fail(code, f"{response.status_code}: {str(words or 'refused')[:256]}", str(fix)[:256])
+    if status < 400:
+        raise Fail(_UNKNOWN, f"{status}: this is not the answer of a control plane", "look at --api")
+    problem = doc if isinstance(doc, dict) else {}
+    words, fix = problem.get("detail") or problem.get("title") or "refused", problem.get("fix", "")
+    if status == 401 and not fix:
+        fix = "name a valid token with --token-file (`sluicegate up` writes tokens/admin.token)"
+    code = _UNKNOWN if status >= 500 or status == 429 else _NO
+    raise Fail(code, f"{status}: {str(words)[:256]}", str(fix)[:256])
 
 
 @contextlib.contextmanager
@@ -190,6 +223,8 @@ def _report() -> Iterator[None]:
 
 def table(entries: Sequence[Mapping[str, Any]]) -> str:
     """One line a link."""
+    if not entries:
+        return "no links are declared"
     rows: list[tuple[str, ...]] = [("LINK", "GATE", "POSTURE", "KEY", "ROTATION", "WHY")]
     rows += [_row(entry) for entry in entries]
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]

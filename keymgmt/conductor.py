@@ -36,7 +36,7 @@ from keymgmt.journal import Journal, Loaded, OpEntry, Request, Save
 from keymgmt.lease import Lease, Term
 from keymgmt.limits import LIMITS, Limits
 from keymgmt.linkstatus import LinkStatus, Presence, describe, view_of
-from keymgmt.model import LinkSpec
+from keymgmt.model import LinkSpec, partners
 from keymgmt.operations import PARAMS, OpKind, take
 from keymgmt.rotation import (
     Command,
@@ -49,7 +49,7 @@ from keymgmt.rotation import (
     wakes_ns,
     with_outcome,
 )
-from keymgmt.scheduler import Wait, decide
+from keymgmt.scheduler import View, Wait, decide
 
 log = get_logger("keymgmt.conductor")
 _KMS: Final = frozenset({"mint", "wrap", "destroy"})
@@ -81,11 +81,13 @@ class Conductor:
         self._limits = limits
         self._table = table
         self._on_change = on_change
-        self.holder = holder or f"conductor-{secrets.token_hex(8)}"
+        # The owner's name stays over restarts, the holder's does not: no two terms share (token, holder).
+        self.holder = f"{holder or 'conductor-' + secrets.token_hex(8)}/{secrets.token_hex(8)}"
         self.journal = Journal(database, time_to_act_ms=limits.time_to_act_ms)
         ttl_ns = limits.lease_ttl_ms * 1_000_000
         self._lease = Lease(database, holder=self.holder, ttl_ns=ttl_ns, clock=clock)
         self.term: Term | None = None
+        self._adopted = 0
         self._custody_says: dict[str, str] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
 
@@ -118,6 +120,7 @@ class Conductor:
                 self.term = None
                 raise
         if self.term is not None:
+            await self._adopt()
             self._keep_tasks()
 
     async def lead(self) -> bool:
@@ -125,9 +128,17 @@ class Conductor:
         self.term = await self._lease.take()
         if self.term is None:
             return False
-        adopted = await self.journal.adopt(self.term)
-        log.info("conductor_leads", token=self.term.token, adopted=adopted)
+        await self._adopt()
         return True
+
+    async def _adopt(self) -> None:
+        """Once per token, repeated until it succeeds: the hub hands out only what this token ordered."""
+        term = self._term()
+        if self._adopted == term.token:
+            return
+        adopted = await self.journal.adopt(term)
+        self._adopted = term.token
+        log.info("conductor_leads", token=term.token, adopted=adopted)
 
     def _keep_tasks(self) -> None:
         wanted = {name for name, spec in self._links().items() if spec.keyed}
@@ -186,11 +197,11 @@ class Conductor:
 
     async def _maybe_start(self, spec: LinkSpec, loaded: Loaded) -> int:
         now = self._clock()
-        decision = decide(spec, view_of(spec, loaded, self._presence, self._limits), now)
+        decision = decide(spec, self._view(spec, loaded), now)
         if isinstance(decision, Wait):
             return self._limits.reconcile_ms
-        asked = loaded.request
-        rotation = asked.rotation if asked is not None else secrets.token_hex(16)
+        asked = loaded.request.rotation if loaded.request is not None else None
+        rotation = asked or secrets.token_hex(16)
         state = begin(
             spec,
             kind=rotation_sak.KIND,
@@ -199,8 +210,14 @@ class Conductor:
             reason=decision.reason,
             now_ns=now,
         )
-        await self._write(spec, loaded, None, state, request=asked.rotation if asked is not None else None)
+        try:
+            await self._write(spec, loaded, None, state, request=asked)
+        except RotationRefused:
+            return self._limits.reconcile_ms  # the partner began between our look and our write
         return 0
+
+    def _view(self, spec: LinkSpec, loaded: Loaded) -> View:
+        return view_of(spec, loaded, self._presence, self._limits, partners(spec, self._links()))
 
     async def _advance(self, spec: LinkSpec, loaded: Loaded, state: Rotation) -> int:
         now = self._clock()
@@ -219,7 +236,9 @@ class Conductor:
         after = state
         for command in outstanding(state, spec, self._table, now):
             entry = loaded.operations.get(state.command_id(command.slot))
-            if entry is None or entry.status in {"pending", "cancelled"} or rules.fenced_off(entry):
+            if entry is None or entry.status in {"pending", "cancelled"}:
+                continue
+            if rules.fenced_off(entry, self._term()):
                 continue
             after = with_outcome(after, spec, self._table, command.slot, rules.outcome(entry), now)
             if after.serial != state.serial:
@@ -232,20 +251,27 @@ class Conductor:
         It may have seen a higher token or sequence than ours: the database was restored, or we are stale.
         Only the database says who leads; if that is still us, we continue above what it reported.
         """
-        refused = [entry for entry in loaded.operations.values() if rules.fenced_off(entry)]
+        refused = self._turned_away(spec, loaded, state)
         if not refused:
             return False
-        if any(rules.code(entry) in {"stale_token", "foreign_holder"} for entry in refused):
-            reported = max(rules.known(entry, "token") for entry in refused)
-            self.term = await self._lease.raise_above(self._term(), reported)
-            await self.journal.adopt(self.term)
-            log.warning("fence_raised", link=spec.name, rotation=state.rotation, above=reported)
-        sequence = max(rules.known(entry, "op_seq") for entry in refused)
-        await self.journal.raise_sequence(self._term(), spec.name, sequence)
+        tokens = [rules.known(entry) for entry in refused if rules.code(entry) == rules.STALE]
+        places = [rules.known(entry) for entry in refused if rules.code(entry) != rules.STALE]
+        if tokens and max(tokens) >= self._term().token:
+            self.term = await self._lease.raise_above(self._term(), max(tokens))
+            await self._adopt()
+            log.warning("fence_raised", link=spec.name, rotation=state.rotation, above=max(tokens))
+        if places:
+            await self.journal.raise_sequence(self._term(), spec.name, max(places))
         await self.journal.reopen(self._term(), [entry.op_id for entry in refused])
         for entry in refused:
             self._bell.ring(f"agent:{entry.agent}")
         return True
+
+    def _turned_away(self, spec: LinkSpec, loaded: Loaded, state: Rotation) -> list[OpEntry]:
+        """Of the present step only: an order of a step that was left must never be given again."""
+        owed = outstanding(state, spec, self._table, self._clock())
+        entries = (loaded.operations.get(state.command_id(command.slot)) for command in owed)
+        return [e for e in entries if e is not None and rules.fenced_off(e, self._term())]
 
     def _missing(self, spec: LinkSpec, loaded: Loaded, state: Rotation) -> bool:
         """True when a command of the present step is not journalled yet: a wait has ended."""
@@ -300,6 +326,7 @@ class Conductor:
             drafts=drafts(before, after, token=term.token, epoch=self._keys.epoch),
             request=request,
             purge="ciphertext" not in after.memo,
+            apart=partners(spec, self._links()) if before is None else frozenset(),
         )
         await self.journal.save(term, save, now)
         for order in orders:
@@ -365,5 +392,5 @@ class Conductor:
         loaded = await self.journal.load(link)
         past = await self.journal.recent(link, recent)
         now = self._clock()
-        view = view_of(spec, loaded, self._presence, self._limits)
+        view = self._view(spec, loaded)
         return describe(spec, loaded, view, past, self._table, self._custody_says.get(link, ""), now)

@@ -7,14 +7,15 @@ from typing import Final
 
 from keymgmt.errors import SaidNo
 from keymgmt.journal_rows import LinkEntry, Loaded, OpEntry
+from keymgmt.lease import Term
 from keymgmt.lifetimes import retry_wait_ns
 from keymgmt.limits import Limits
 from keymgmt.operations import RESULTS, OpKind, take
 from keymgmt.rotation import Outcome, Rotation
 
-_FENCE_CODES: Final = frozenset(
-    {"stale_token", "foreign_holder", "stale_sequence", "unknown_poll", "too_late"}
-)
+STALE: Final = "stale_token"
+_FENCE_CODES: Final = frozenset({STALE, "stale_seq", "expired"})  # keymgmt.agents.fence
+_JUMP: Final = 2**32  # an agent that reports more above us than this lies: tokens end at 2**53
 
 
 def outcome(entry: OpEntry) -> Outcome:
@@ -30,9 +31,13 @@ def outcome(entry: OpEntry) -> Outcome:
         return Outcome("failed", {}, f"end {entry.side}: {error}")
 
 
-def fenced_off(entry: OpEntry) -> bool:
-    """True for a refusal by the agent's fence or clock: the order was never looked at."""
-    return entry.status == "refused" and code(entry) in _FENCE_CODES
+def fenced_off(entry: OpEntry, term: Term) -> bool:
+    """True for a refusal by the agent's fence or clock: the order was never looked at.
+
+    One that reports a token or place which no history can explain is an ordinary refusal: an agent must not
+    be able to use up the numbers that all agents share.
+    """
+    return entry.status == "refused" and code(entry) in _FENCE_CODES and known(entry) - term.token < _JUMP
 
 
 def code(entry: OpEntry) -> str:
@@ -40,9 +45,9 @@ def code(entry: OpEntry) -> str:
     return entry.why.partition(":")[0]
 
 
-def known(entry: OpEntry, name: str) -> int:
-    """What the agent's fence holds, as its refusal reports it."""
-    value = entry.result.get(name, 0)
+def known(entry: OpEntry) -> int:
+    """The token or place that the agent's fence holds, as its refusal reports it."""
+    value = entry.result.get("last", 0)
     return value if isinstance(value, int) and not isinstance(value, bool) else 0
 
 

@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import hashlib
 import time
+from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from dataclasses import dataclass
 from typing import Any, Final
@@ -20,7 +21,8 @@ from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePublicKey
 from cryptography.x509.oid import NameOID
 
-from evidence.errors import EvidenceError
+from evidence.canonical import canonical
+from evidence.errors import EvidenceError, NotCanonical
 from evidence.logs import get_logger
 from evidence.store import Database
 from keymgmt.bell import Bell
@@ -42,6 +44,10 @@ log = get_logger("keymgmt.hub")
 _POLL: Final = "/agent/v1/poll"
 _PERMIT: Final = "/agent/v1/permit"
 _CERTIFICATES_KEPT: Final = 8192
+
+
+class _TooMany(Exception):  # noqa: N818 - an answer for the transport only
+    """One agent has as many requests open as it may have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +99,8 @@ class AgentHub:
         self._database = database
         self._certificates: dict[bytes, tuple[str, EllipticCurvePublicKey, int]] = {}
         self._recorded: dict[str, str] = {}
+        self._busy: Counter[str] = Counter()
+        self._held: dict[str, asyncio.Event] = {}
         self._closing = asyncio.Event()
 
     # --- what others ask (also `linkstatus.Presence`) --------------------------------------------------
@@ -137,6 +145,8 @@ class AgentHub:
             status, body = 409, _error(error)
         except TimeoutError:
             status, body = 408, b'{"error":"the body did not arrive in time"}'
+        except _TooMany:
+            status, body = 429, b'{"error":"too many requests of this agent at once"}'
         except ConnectionResetError:
             return
         await _answer(send, status, body)
@@ -148,12 +158,24 @@ class AgentHub:
         if method != "POST":
             return 405, b'{"error":"POST only"}'
         peer = self._peer(scope)
+        if self._busy[peer.agent] >= self._limits.requests_per_agent:
+            raise _TooMany
+        self._busy[peer.agent] += 1
+        try:
+            return await self._serve_peer(peer, path, receive)
+        finally:
+            self._busy[peer.agent] -= 1
+            if not self._busy[peer.agent]:
+                del self._busy[peer.agent]
+
+    async def _serve_peer(self, peer: Peer, path: str, receive: Receive) -> tuple[int, bytes]:
+        began = time.monotonic()
         most = self._limits.poll_body_max if path == _POLL else self._limits.permit_body_max
         async with asyncio.timeout(self._limits.body_read_ms / 1000):
             body = await _body(receive, most)
         if path == _PERMIT:
             return 200, await self._permit(peer, body)
-        return await self._poll(peer, body, receive)
+        return await self._poll(peer, body, receive, began)
 
     def _peer(self, scope: Scope) -> Peer:
         der = scope.get("state", {}).get("peer_cert")
@@ -186,7 +208,7 @@ class AgentHub:
 
     # --- poll -------------------------------------------------------------------------------------------
 
-    async def _poll(self, peer: Peer, body: bytes, receive: Receive) -> tuple[int, bytes]:
+    async def _poll(self, peer: Peer, body: bytes, receive: Receive, began: float) -> tuple[int, bytes]:
         poll = self._decode(peer, body)
         await self._note_certificate(peer)
         now = self._clock()
@@ -198,7 +220,7 @@ class AgentHub:
             self.observed.violation(ViolationReport(peer.link, peer.side, peer.agent, violation, now))
         for link in {link for link, _ack in taken} or {peer.link}:
             self._bell.ring(f"link:{link}")
-        operations = await self._wait(peer, poll.nonce, receive)
+        operations = await self._wait(peer, poll.nonce, receive, began)
         answer = {
             "nonce": poll.nonce,
             "operations": [operation.to_json() for operation in operations],
@@ -218,7 +240,7 @@ class AgentHub:
             if len(doc[name]) > most:
                 raise MessageRefused(f"poll: more than {most} {name}")
         samples = tuple(self._sample(peer, Sample.from_json(item)) for item in doc["samples"])
-        acks = tuple(Ack.from_json(item) for item in doc["acks"])
+        acks = tuple(_ack(item) for item in doc["acks"])
         violations = tuple(Violation.from_json(item) for item in doc["violations"])
         return Poll(doc["nonce"], doc["boot_id"], doc["agent_version"], acks, samples, violations)
 
@@ -229,24 +251,37 @@ class AgentHub:
         verify_sample(sample, peer.public_key)
         return sample
 
-    async def _wait(self, peer: Peer, nonce: str, receive: Receive) -> list[Operation]:
+    async def _wait(self, peer: Peer, nonce: str, receive: Receive, began: float) -> list[Operation]:
         """Operations now, or those that come within the hold; none when the agent goes away."""
         ring = f"agent:{peer.agent}"
         self._bell.clear(ring)
-        operations = await self._journal.pending(peer.agent, nonce, self._limits.operations_per_poll)
+        operations = await self._pending(peer, nonce, began)
         if operations or self._closing.is_set():
             return operations
-        if not await self._hold(ring, receive):
-            return []
-        return await self._journal.pending(peer.agent, nonce, self._limits.operations_per_poll)
+        older, newer = self._held.get(peer.agent), asyncio.Event()
+        self._held[peer.agent] = newer  # an agent polls in one place: the newest poll counts
+        if older is not None:
+            older.set()
+        try:
+            if not await self._hold(ring, receive, newer):
+                return []
+        finally:
+            if self._held.get(peer.agent) is newer:
+                del self._held[peer.agent]
+        return await self._pending(peer, nonce, began)
 
-    async def _hold(self, ring: str, receive: Receive) -> bool:
-        """Hold until a ring, the end of the hold or a stop; False when the agent is gone."""
+    async def _pending(self, peer: Peer, nonce: str, began: float) -> list[Operation]:
+        most, held_ms = self._limits.operations_per_poll, int((time.monotonic() - began) * 1000)
+        return await self._journal.pending(peer.agent, nonce, most, held_ms=held_ms)
+
+    async def _hold(self, ring: str, receive: Receive, newer: asyncio.Event) -> bool:
+        """Hold until a ring, the end of the hold or a stop; False when agent or poll is no longer there."""
         seconds = self._limits.poll_hold_ms / 1000
         waits = {
             asyncio.ensure_future(self._bell.wait(ring, seconds)),
             asyncio.ensure_future(self._closing.wait()),
             gone := asyncio.ensure_future(_disconnected(receive)),
+            replaced := asyncio.ensure_future(newer.wait()),
         }
         try:
             done, _ = await asyncio.wait(waits, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
@@ -254,7 +289,7 @@ class AgentHub:
             for waiting in waits:
                 waiting.cancel()
             await asyncio.gather(*waits, return_exceptions=True)
-        return gone not in done
+        return gone not in done and replaced not in done
 
     async def _note_certificate(self, peer: Peer) -> None:
         """Record an enrolment once per certificate."""
@@ -291,6 +326,16 @@ _POLL_FIELDS: Final = {
     "samples": lambda v: isinstance(v, list),
     "violations": lambda v: isinstance(v, list),
 }
+
+
+def _ack(item: Any) -> Ack:
+    """An acknowledgement whose result the journal can hold; else it would be repeated for ever."""
+    ack = Ack.from_json(item)
+    try:
+        canonical(dict(ack.result))
+    except NotCanonical:
+        raise MessageRefused("ack: its result is not canonical JSON") from None
+    return ack
 
 
 def _json(body: bytes) -> Any:

@@ -16,6 +16,7 @@ from evidence import outbox
 from evidence.records import Draft
 from evidence.store import Database
 from keymgmt import journal_rows as sql
+from keymgmt.errors import RotationRefused
 from keymgmt.journal_rows import LinkEntry, Loaded, OpEntry, Request, Save
 from keymgmt.lease import Term, fence
 from keymgmt.operations import Ack, Operation, OpKind
@@ -40,11 +41,15 @@ class Journal:
 
         Raises:
             StaleLease: `term` no longer leads; nothing was written.
+            RotationRefused: a rotation began on the diverse partner; nothing was written.
         """
         await self.database.write(lambda conn: self._save(conn, term, save, now_ns))
 
     def _save(self, conn: Connection, term: Term, save: Save, now_ns: int) -> None:
         fence(conn, term)
+        for link in sorted(save.apart):
+            if conn.execute(sql.OPEN, {"link": link}).first() is not None:
+                raise RotationRefused(f"a rotation is open on the diverse partner {link}")
         sql.put_rotation(conn, term, save.state, now_ns)
         if save.entry is not None:
             sql.put_entry(conn, save.entry)
@@ -52,6 +57,9 @@ class Journal:
             conn.execute(sql.CANCEL, {"op_id": op_id})
         for entry in save.operations:
             sql.put_operation(conn, term, entry, save.state.rotation, now_ns)
+        # What polling steps have read is in the state already; only the present step's is still looked at.
+        present = save.state.command_id("")
+        conn.execute(sql.PRUNE, {"rotation": save.state.rotation, "present": present, "length": len(present)})
         if save.purge:
             conn.execute(sql.PURGE, {"rotation": save.state.rotation})
         if save.request is not None:
@@ -96,6 +104,8 @@ class Journal:
         """Note a demanded rotation; False when one already waits or is open on this link."""
 
         def change(conn: Connection) -> bool:
+            sql.ensure(conn, request.link)
+            conn.execute(sql.LOCK, {"link": request.link})
             waiting = conn.execute(sql.WAITING, {"link": request.link}).first()
             busy = conn.execute(sql.OPEN, {"link": request.link}).first()
             if waiting is not None or busy is not None:
@@ -107,32 +117,22 @@ class Journal:
 
         return await self.database.write(change)
 
-    async def refuse(self, term: Term, rotation: str) -> None:
-        """Answer a demanded rotation that cannot start."""
+    async def pending(self, agent: str, poll_nonce: str, most: int, *, held_ms: int = 0) -> list[Operation]:
+        """Operations of the present term for an agent, oldest first, each quoting the poll that it answers.
 
-        def change(conn: Connection) -> None:
-            fence(conn, term)
-            conn.execute(sql.ANSWER, {"rotation": rotation, "answer": "refused"})
-
-        await self.database.write(change)
-
-    async def write_entry(self, term: Term, entry: LinkEntry) -> None:
-        """Write a link's standing alone (a dead SecY noticed between rotations)."""
-
-        def change(conn: Connection) -> None:
-            fence(conn, term)
-            sql.put_entry(conn, entry)
-
-        await self.database.write(change)
-
-    async def pending(self, agent: str, poll_nonce: str, most: int) -> list[Operation]:
-        """Operations to hand to an agent, oldest first, each quoting the poll that it answers."""
+        Args:
+            agent: whose.
+            poll_nonce: of the poll.
+            most: how many.
+            held_ms: how long the poll was held: the agent counts its time to act from when it sent it.
+        """
         rows = await self.database.read(
             lambda conn: conn.execute(sql.PENDING, {"agent": agent, "most": most}).mappings().all()
         )
-        return [self._operation(row, poll_nonce) for row in rows]
+        return [self._operation(row, poll_nonce, self._time_to_act_ms + held_ms) for row in rows]
 
-    def _operation(self, row: RowMapping, poll_nonce: str) -> Operation:
+    @staticmethod
+    def _operation(row: RowMapping, poll_nonce: str, time_to_act_ms: int) -> Operation:
         return Operation(
             op_id=row["op_id"],
             link=row["link"],
@@ -141,7 +141,7 @@ class Journal:
             holder=row["holder"],
             op_seq=row["op_seq"],
             poll_nonce=poll_nonce,
-            time_to_act_ms=self._time_to_act_ms,
+            time_to_act_ms=time_to_act_ms,
             rotation=row["rotation"],
             params=json.loads(row["params"]),
         )

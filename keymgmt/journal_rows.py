@@ -71,7 +71,12 @@ class Loaded:
 
 @dataclass(frozen=True, slots=True)
 class Save:
-    """One journal write: all of it or nothing."""
+    """One journal write: all of it or nothing.
+
+    Attributes:
+        purge: take the ciphertext out of the operations.
+        apart: links of which none may have an open rotation when this one begins.
+    """
 
     state: Rotation
     entry: LinkEntry | None = None
@@ -80,6 +85,7 @@ class Save:
     drafts: Sequence[Draft] = ()
     request: str | None = None
     purge: bool = False
+    apart: frozenset[str] = frozenset()
 
 
 def load(conn: Connection, link: str) -> Loaded:
@@ -200,6 +206,7 @@ def renumber(conn: Connection, term: Term, link: str) -> int:
 def store_ack(conn: Connection, agent: str, ack: Ack, now_ns: int) -> str | None:
     """Store a report; the link when it was awaited, else None."""
     why = "" if ack.error is None else f"{ack.error['code']}: {ack.error['detail']}"[:512]
+    why = why.replace("\0", "?")  # PostgreSQL's TEXT holds none
     params = {
         "op_id": ack.op_id,
         "agent": agent,
@@ -250,7 +257,13 @@ _KNOWN = text("SELECT op_id FROM operation WHERE op_id = :op_id")
 CANCEL = text("UPDATE operation SET status = 'cancelled' WHERE op_id = :op_id AND status = 'pending'")
 PURGE = text("UPDATE operation SET params = '{}' WHERE rotation = :rotation AND kind = 'install'")
 PENDING = text(
-    "SELECT * FROM operation WHERE agent = :agent AND status = 'pending' ORDER BY op_seq LIMIT :most"
+    "SELECT * FROM operation WHERE agent = :agent AND status = 'pending'"
+    " AND token = (SELECT token FROM conductor_lease WHERE name = 'conductor')"
+    " ORDER BY op_seq LIMIT :most"
+)
+PRUNE = text(
+    "DELETE FROM operation WHERE rotation = :rotation AND kind = 'read' AND status <> 'pending'"
+    " AND substr(op_id, 1, :length) <> :present"
 )
 _PENDING_LINKS = text("SELECT DISTINCT link FROM operation WHERE status = 'pending'")
 _PENDING_OF = text("SELECT op_id FROM operation WHERE link = :link AND status = 'pending' ORDER BY op_seq")
@@ -278,4 +291,5 @@ ASK = text(
     "INSERT INTO rotate_request (rotation, link, asked_by, asked_ns, answer)"
     " VALUES (:rotation, :link, :asked_by, :asked_ns, 'waiting')"
 )
+LOCK = text("UPDATE keyed_link SET op_seq = op_seq WHERE link = :link")  # where writers are many
 ANSWER = text("UPDATE rotate_request SET answer = :answer WHERE rotation = :rotation")

@@ -19,7 +19,8 @@ from keymgmt.errors import StaleLease
 
 _TAKE = text(
     "UPDATE conductor_lease SET token = token + 1, holder = :holder, expires_ns = :until"
-    " WHERE name = :name AND (expires_ns < :now OR holder = :holder) RETURNING token"
+    " WHERE name = :name AND (expires_ns < :now OR holder = :holder"
+    " OR substr(holder, 1, :length) = :owner) RETURNING token"
 )
 _RENEW = text(
     "UPDATE conductor_lease SET expires_ns = :until"
@@ -64,19 +65,25 @@ def fence(conn: Connection, term: Term) -> None:
 
 
 class Lease:
-    """Takes, renews and gives back one lease for one holder. The clock is passed in."""
+    """Takes, renews and gives back one lease for one holder. The clock is passed in.
+
+    A holder is "owner/life": the owner stays over restarts (and is one process at a time), the life does not.
+    """
 
     def __init__(self, database: Database, *, holder: str, ttl_ns: int, clock: Callable[[], int]) -> None:
         self._db = database
         self._holder = holder
+        owner, slash, _life = holder.rpartition("/")
+        self._owner = owner + slash
         self._ttl_ns = ttl_ns
         self._clock = clock
 
     async def take(self, name: str = "conductor") -> Term | None:
-        """A new term when the lease is free, expired, or of an earlier life of this holder; else None.
+        """A new term when the lease is free, expired, or of an earlier life of this owner; else None.
 
-        A restarted process that keeps its holder's name need not wait for the expiry: the token rises all
-        the same, so that writes and operations of the earlier life are refused.
+        A restarted process that keeps its owner's name need not wait for the expiry: the token rises all
+        the same, so that writes and operations of the earlier life are refused. The life in the holder's
+        name keeps "equal token of another holder" meaningful after a restore of the database.
         """
         now = self._clock()
         return await self._db.write(lambda conn: self._take(conn, name, now))
@@ -84,7 +91,9 @@ class Lease:
     def _take(self, conn: Connection, name: str, now: int) -> Term | None:
         until = now + self._ttl_ns
         conn.execute(_CREATE, {"name": name})
+        # Without an owner the prefix is as long as no holder: it matches nothing.
         params = {"name": name, "holder": self._holder, "until": until, "now": now}
+        params |= {"owner": self._owner or "/", "length": len(self._owner) or 1}
         row = conn.execute(_TAKE, params).first()
         if row is None:
             return None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 
@@ -19,17 +20,15 @@ class Limits:
     samples_per_poll: int = 64  # signed samples accepted in one poll
     violations_per_poll: int = 64  # violation reports accepted in one poll
     violations_kept: int = 256  # violations kept in memory per endpoint
+    requests_per_agent: int = 8  # requests of one agent served at once; the newest poll ends the older ones
 
     # --- lease and reconcile loop
     lease_ttl_ms: int = 10_000  # ms: an unrenewed lease may be taken after this
     lease_renew_ms: int = 3_000  # ms between renewals
     reconcile_ms: int = 1_000  # ms between two looks at every link without any event
-    time_to_act_ms: int = 10_000  # ms: an agent refuses an operation older than this
-    parked_reread_ms: int = 2_000  # ms between two reads of a parked or draining link
+    time_to_act_ms: int = 10_000  # ms from handing out; the hub adds what it held the poll, see `_checks`
     retry_first_ms: int = 2_000  # ms after an unsuccessful rotation before the next try
     retry_max_ms: int = 300_000  # ms: the wait doubles up to this
-    probes_per_verify: int = 5  # frames of one probe burst
-    drain_silence_ms: int = 3_000  # ms: 802.1X retire delay, the least silence that counts as drained
 
     # --- custody
     custody_connect_s: float = 3.0  # s
@@ -44,5 +43,17 @@ class Limits:
     openbao_restarts: int = 5  # restarts in a window before supervision gives up
     openbao_window_s: float = 60.0  # s
 
+    def __post_init__(self) -> None:
+        for ok, why in self._checks():
+            if not ok:
+                raise ValueError(f"limits: {why}")
 
+    def _checks(self) -> Iterator[tuple[bool, str]]:
+        """Relations without which nothing is unsafe, but operations expire or a leader loses its lease."""
+        yield 0 < self.poll_hold_ms <= _LONGEST_HOLD_MS, "agents give a poll up after 40 s: hold it less"
+        yield self.time_to_act_ms >= 1_000, "an agent needs a second to act"
+        yield 0 < self.lease_renew_ms * 2 <= self.lease_ttl_ms, "a lease must survive one missed renewal"
+
+
+_LONGEST_HOLD_MS = 30_000  # ms; keymgmt.agents.config: poll_timeout_ms is 40 s
 LIMITS = Limits()

@@ -87,12 +87,14 @@ def rotation_json(state: Rotation) -> dict[str, Any]:
     }
 
 
-def view_of(spec: LinkSpec, loaded: Loaded, presence: Presence, limits: Limits) -> View:
+def view_of(
+    spec: LinkSpec, loaded: Loaded, presence: Presence, limits: Limits, apart: frozenset[str]
+) -> View:
     """The scheduler's view of one link."""
     lifetimes = {side: presence.secy_of(spec.name, side) for side in SIDES}
     return View(
         live=loaded.entry.live,
-        open_links=loaded.open_elsewhere,
+        open_partners=loaded.open_elsewhere & apart,
         requested_by=loaded.request.asked_by if loaded.request is not None else None,
         last_seen_ns={side: presence.last_seen_ns(spec.end(side).agent or "") for side in SIDES},
         secy={side: value for side, value in lifetimes.items() if value is not None},
@@ -146,8 +148,18 @@ def _why(  # noqa: PLR0917
         return decision if isinstance(decision, Wait) else Wait("starting", decision.reason)
     if custody:
         return Wait("key store", custody, "unseal or restart OpenBao")
-    detail = state.alarm or state.cause or state.waits
+    detail = "; ".join(text for text in (state.alarm, state.cause, state.waits) if text)
     detail = detail or (f"waiting for {', '.join(waiting)}" if waiting else "waiting")
-    silent = [text.removeprefix("read by ") for text in waiting if text.startswith("read by ")]
-    command = f"start or repair agent {silent[0]}" if state.parked and silent else ""
-    return Wait(f"rotation in step {state.step}", detail, command)
+    return Wait(f"rotation in step {state.step}", detail, _command(spec, state, waiting))
+
+
+def _command(spec: LinkSpec, state: Rotation, waiting: Sequence[str]) -> str:
+    """What an operator does about an open rotation; nothing while it runs as it should."""
+    if not state.alarm:
+        return ""
+    silent = [text.rpartition(" by ")[2] for text in waiting if not text.endswith("by the key store")]
+    if silent:
+        return f"start or repair agent {silent[0]}"
+    if waiting:
+        return "unseal or restart OpenBao"
+    return f"read the logs of agents {spec.a.agent} and {spec.b.agent}: one cannot go on, both keys stay"

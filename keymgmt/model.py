@@ -7,7 +7,7 @@ AN of 2 bits (9.5), PN of 32 or, with XPN, 64 bits (10.5, 14.7).
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -138,6 +138,13 @@ class LinkSpec:
     def side_of(self, agent: str) -> Side | None:
         """The end that `agent` keeps, or None."""
         return next((end.side for end in (self.a, self.b) if end.agent == agent), None)
+
+
+def partners(spec: LinkSpec, links: Mapping[str, LinkSpec]) -> frozenset[str]:
+    """The links of which none may rotate together with `spec`, whichever of a pair names the other."""
+    naming = {name for name, link in links.items() if link.diverse_partner == spec.name}
+    named = {spec.diverse_partner} if spec.diverse_partner is not None else set()
+    return frozenset(naming | named) - {spec.name}
 
 
 def other(side: str) -> Side:

@@ -28,9 +28,11 @@ from typing import Any, Final
 from keymgmt.errors import CustodyUnavailable, OpenBaoNotReady
 from keymgmt.limits import LIMITS, Limits
 
-# Runs before `bao` in the same process: dies with the parent, even if the parent died in between.
+# Runs before `bao` in the same process: dies with the parent, even if the parent died in between, and
+# leaves no core file: its memory is the key store.
 _SHIM: Final = (
-    "import ctypes,os,sys;"
+    "import ctypes,os,resource,sys;"
+    "resource.setrlimit(resource.RLIMIT_CORE,(0,0));"
     "ctypes.CDLL(None,use_errno=True).prctl(1,9);"
     "os.getppid()==int(sys.argv[1]) or os._exit(1);"
     "os.execv(sys.argv[2],sys.argv[2:])"

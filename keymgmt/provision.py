@@ -7,6 +7,7 @@ are the files of `deploy/openbao`, read from the package or from the source tree
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -18,7 +19,7 @@ from typing import Any, Final
 from keymgmt.bao import Address, AppRole, BaoSession
 from keymgmt.custody import Enrolment
 from keymgmt.custody_openbao import OpenBaoStore, read_epoch
-from keymgmt.errors import CustodyRefused, CustodyUnavailable, EpochMismatch
+from keymgmt.errors import CustodyRefused, CustodyUnavailable, EpochMismatch, RightsRefused
 from keymgmt.limits import LIMITS, Limits
 from keymgmt.openbao import OpenBaoChild, write_private
 
@@ -72,17 +73,33 @@ def open_embedded(child: OpenBaoChild, *, networks: Networks | None = None) -> K
     kept = child.folder / "roles.json"
     root = child.secrets().root_token
     if root:
-        session = BaoSession(address, token=root)
-        setup(session, epoch=1, networks=networks or Networks())
-        write_private(kept, _credentials(session, epoch=1))
-        session.revoke_self()
-        session.close()
+        _set_up(address, root, kept, networks or Networks())
         child.forget_root()
     doc = json.loads(kept.read_text())
     roles = {name: AppRole(entry["role_id"], entry["secret_id"]) for name, entry in doc["roles"].items()}
     store = KeyStore(address, int(doc["epoch"]), doc["agents_ca"], roles)
     check_epoch(store)
     return store
+
+
+def _set_up(address: Address, root: str, kept: Path, networks: Networks) -> None:
+    """Everything with the root token, then revoke it. A crash at any point is repaired by the next start."""
+    session = BaoSession(address, token=root)
+    try:
+        if kept.exists():
+            _revoke_leftover(session)
+            return
+        setup(session, epoch=1, networks=networks)
+        write_private(kept, _credentials(session, epoch=1))
+        session.revoke_self()
+    finally:
+        session.close()
+
+
+def _revoke_leftover(session: BaoSession) -> None:
+    """Set-up was done, the process died before it had forgotten the token: perhaps it is revoked already."""
+    with contextlib.suppress(RightsRefused):
+        session.revoke_self()
 
 
 def check_epoch(store: KeyStore) -> None:
@@ -175,9 +192,12 @@ def _cert_role(ca: str, networks: Networks) -> dict[str, Any]:
 
 
 def _service_role(name: str, networks: Networks) -> dict[str, Any]:
+    # The roles that make identities work for minutes at a time, the others renew while they run.
+    brief = name in {"provisioner", "enroller"}
+    life = {"token_ttl": "10m", "token_max_ttl": "10m"} if brief else {"token_period": "10m"}
     return {
         "token_policies": [f"{_PREFIX}{name}"],
-        "token_period": "10m",
+        **life,
         "token_no_default_policy": True,
         "token_bound_cidrs": list(networks.services),
         "secret_id_bound_cidrs": list(networks.services),
@@ -249,13 +269,13 @@ class OpenBaoProvisioner:
 
     def _enrol_role(self) -> dict[str, Any]:
         return {
-            # A string, not a list: the provisioner's policy compares it with its one allowed value.
+            # Strings: the provisioner's policy compares each with its one allowed value.
             "token_policies": f"{_PREFIX}enrol",
-            "token_no_default_policy": True,
-            "token_num_uses": 1,
+            "token_no_default_policy": "true",
+            "token_num_uses": "1",
             "token_ttl": f"{self._wrap_ttl_s}s",
             "token_bound_cidrs": list(self._networks.agents),
-            "secret_id_num_uses": 1,
+            "secret_id_num_uses": "1",
             "secret_id_ttl": f"{self._wrap_ttl_s}s",
             "secret_id_bound_cidrs": list(self._networks.agents),
         }

@@ -23,6 +23,7 @@ from keymgmt.model import LinkSpec, Side
 End = Literal["complete", "rolled back", "rekeyed", "not started"]
 Status = Literal["done", "failed", "refused"]
 PARKED: Final = "parked"
+OVERDUE: Final = "the rotation has passed its total time: an operator is needed"
 _MOST_MOVES: Final = 16  # steps without commands that may follow each other
 
 
@@ -292,6 +293,8 @@ def _moved(state: Rotation, move: Move, *, forward: bool, now_ns: int) -> Rotati
 
 def _alarmed(state: Rotation, link: LinkSpec, table: Table, now_ns: int) -> Rotation:
     step = table[state.step]
-    overdue = now_ns >= min(state.entered_ns + step.deadline_ns(link), _total(state, link))
+    over = now_ns >= _total(state, link)
+    alarm = step.alarm or (OVERDUE if over else "")
+    overdue = over or now_ns >= state.entered_ns + step.deadline_ns(link)
     # Nothing new is the same object: an unchanged state is neither written nor acted upon twice.
-    return replace(state, alarm=step.alarm) if overdue and step.alarm != state.alarm else state
+    return replace(state, alarm=alarm) if overdue and alarm != state.alarm else state

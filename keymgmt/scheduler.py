@@ -22,7 +22,7 @@ class View:
 
     Attributes:
         live: the key pair in use as the journal has it, see `journal.LinkEntry`.
-        open_links: links with an open rotation, this one not included.
+        open_partners: diverse partners with an open rotation, whichever of a pair names the other.
         requested_by: who asked for a rotation, None for nobody.
         last_seen_ns: per side, when its agent last polled; None for never.
         secy: per side, the SecY lifetime of the newest sample; absent when there is none.
@@ -31,7 +31,7 @@ class View:
     """
 
     live: Mapping[str, Any] | None = None
-    open_links: frozenset[str] = frozenset()
+    open_partners: frozenset[str] = frozenset()
     requested_by: str | None = None
     last_seen_ns: Mapping[str, int | None] = field(default_factory=dict)
     secy: Mapping[str, str] = field(default_factory=dict)
@@ -72,8 +72,10 @@ def decide(spec: LinkSpec, view: View, now_ns: int) -> Start | Wait:
     away = _away(spec, view, now_ns)
     if away is not None:
         return away
-    if spec.diverse_partner in view.open_links:
-        return Wait("partner", f"a rotation is open on the diverse partner {spec.diverse_partner}")
+    if view.open_partners:
+        partner = min(view.open_partners)
+        detail = f"a rotation is open on the diverse partner {partner}"
+        return Wait("partner", detail, f"sluicegate links --why {partner}")
     if view.requested_by is not None:
         return Start(f"asked for by {view.requested_by}")
     if now_ns < view.retry_ns:

@@ -6,10 +6,9 @@ path "auth/enrol/role/+/secret-id" {
   capabilities     = ["update"]
   min_wrapping_ttl = "1s"
   max_wrapping_ttl = "10m"
-  allowed_parameters = {
-    "cidr_list"         = []
-    "token_bound_cidrs" = []
-    "metadata"          = []
+  # Networks, uses and life are the role's: nothing may be said here.
+  denied_parameters = {
+    "*" = []
   }
 }
 path "auth/token/renew-self" {

@@ -118,7 +118,7 @@ class Rig:
     def _fenced(self, side: str, token: int, holder: str) -> tuple[str, dict[str, Any], str] | None:
         known, who = self.tokens.get(side, (0, ""))
         if token < known or (token == known and holder != who):
-            return "refused", {"token": known, "op_seq": self.world.ends[side].seq}, "stale_token"
+            return "refused", {"last": known}, "stale_token"
         self.tokens[side] = (token, holder)
         return None
 

@@ -142,6 +142,21 @@ def test_destruction_that_read_back_never_shows_is_could_not_tell(
 # --- what each role may not do ------------------------------------------------------------------------------
 
 LINK = "links-e1/keys/c1"
+LOOPBACK = ["127.0.0.1/32"]
+CERT_ROLE = {
+    "certificate": "x",
+    "token_policies": "sluicegate/agent",
+    "token_no_default_policy": "true",
+    "token_bound_cidrs": LOOPBACK,
+}
+ENROL_ROLE = {
+    "token_policies": "sluicegate/enrol",
+    "token_num_uses": "1",
+    "token_bound_cidrs": LOOPBACK,
+    "secret_id_num_uses": "1",
+    "secret_id_ttl": "300s",
+    "secret_id_bound_cidrs": LOOPBACK,
+}
 FORBIDDEN: dict[str, list[tuple[str, str, dict[str, Any] | None]]] = {
     "conductor": [
         ("write", "links-e1/decrypt/c1", {"ciphertext": "vault:v1:x", "associated_data": "e30="}),
@@ -164,12 +179,30 @@ FORBIDDEN: dict[str, list[tuple[str, str, dict[str, Any] | None]]] = {
         ("write", "sys/policies/acl/sluicegate/conductor", {"policy": ""}),
         ("write", "auth/approle/role/conductor", {"token_policies": "root"}),
         ("write", "auth/enrol/role/c1-a/secret-id", {}),
+        ("write", "links-e1/datakey/wrapped/c1", {"associated_data": "e30=", "batch_input": [{}]}),
+        ("read", "links-e2/keys/c1", None),
+        ("write", "links-e2/keys/c1/rotate", {}),
+        ("list", "links-e1/keys", None),
+        ("write", "links-e1/keys/c1/import_version", {}),
+        ("write", "links-e1/cache-config", {"size": 1}),
+        ("read", "sys/mounts", None),
+        ("write", "sys/seal", {}),
+        ("write", "sys/wrapping/wrap", {"a": "b"}),
+        ("read", "auth/token/lookup-self", None),
+        ("write", "auth/token/create", {}),
         ("write", "pki/sign/agent", {"csr": "x"}),
         ("write", "pki/issue/agent", {"common_name": "c1-a"}),
         ("write", "kv/data/epoch", {"data": {"epoch": "9"}}),
         ("write", "identity/entity/name/c1-a", {"metadata": {"link": "c2"}}),
     ],
     "gate": [
+        ("write", "transit/sign/permit-root", {"input": "e30=", "key_version": 1}),
+        ("write", "transit/sign/permit-root", {"batch_input": [{"input": "e30="}]}),
+        ("write", "transit/sign/permit-root", {"input": "e30=", "prehashed": True}),
+        ("write", "transit/sign/permit-root/sha2-256", {"input": "e30="}),
+        ("delete", "kv/data/permits/x", None),
+        ("read", "kv/metadata/permits/x", None),
+        ("write", "kv/destroy/permits/x", {"versions": [1]}),
         ("read", LINK, None),
         ("write", f"{LINK}/rotate", {}),
         ("write", "links-e1/decrypt/c1", {"ciphertext": "vault:v1:x", "associated_data": "e30="}),
@@ -182,6 +215,8 @@ FORBIDDEN: dict[str, list[tuple[str, str, dict[str, Any] | None]]] = {
         ("write", "pki/sign/agent", {"csr": "x"}),
     ],
     "ledger": [
+        ("write", "transit/sign/ledger", {"input": "e30=", "key_version": 1}),
+        ("write", "transit/sign/ledger", {"batch_input": [{"input": "e30="}]}),
         ("write", "transit/sign/permit-root", {"input": "e30="}),
         ("read", "transit/export/signing-key/ledger", None),
         ("write", "transit/keys/ledger/rotate", {}),
@@ -199,6 +234,28 @@ FORBIDDEN: dict[str, list[tuple[str, str, dict[str, Any] | None]]] = {
         ("write", "links-e1/decrypt/c1", {"ciphertext": "vault:v1:x", "associated_data": "e30="}),
     ],
     "provisioner": [
+        ("write", "links-e1/keys/c3", {"type": "aes256-gcm96", "auto_rotate_period": "24h"}),
+        ("write", "links-e1/keys/c3", {"type": "aes256-gcm96", "derived": True}),
+        ("write", "links-e1/keys/c3/import", {}),
+        ("write", f"{LINK}/config", {"deletion_allowed": True}),
+        ("delete", LINK, None),
+        ("write", "sys/policies/acl/sluicegate/provisioner", {"policy": ""}),
+        ("write", "sys/mounts/other", {"type": "transit"}),
+        ("write", "auth/cert/certs/agent", CERT_ROLE | {"token_policies": "sluicegate/conductor"}),
+        ("write", "auth/cert/certs/agent", CERT_ROLE | {"token_no_default_policy": "false"}),
+        ("write", "auth/cert/certs/agent", {k: v for k, v in CERT_ROLE.items() if "cidr" not in k}),
+        ("write", "auth/cert/certs/other", CERT_ROLE),
+        ("write", "auth/enrol/role/c1-a", ENROL_ROLE | {"token_num_uses": "0"}),
+        ("write", "auth/enrol/role/c1-a", ENROL_ROLE | {"secret_id_num_uses": "0"}),
+        ("write", "auth/enrol/role/c1-a", ENROL_ROLE | {"bind_secret_id": False}),
+        ("write", "auth/enrol/role/c1-a", {k: v for k, v in ENROL_ROLE.items() if "cidr" not in k}),
+        ("write", "auth/enrol/role/c1-a/policies", {"token_policies": "root"}),
+        ("write", "identity/entity", {"name": "c1-a", "policies": ["root"]}),
+        ("write", "identity/group", {"name": "g", "policies": ["root"]}),
+        ("write", "identity/entity/merge", {}),
+        ("write", "pki/sign/agent", {"csr": "x"}),
+        ("write", "pki/issue/agent", {"common_name": "c1-a"}),
+        ("write", "pki/sign-verbatim", {"csr": "x"}),
         ("write", f"{LINK}/rotate", {}),
         ("write", f"{LINK}/trim", {"min_available_version": 1}),
         ("write", "links-e1/datakey/wrapped/c1", {"associated_data": "e30="}),
@@ -234,10 +291,38 @@ def test_forbidden_paths_of_service_roles_are_refused(bao: Bao, role: str) -> No
     assert [] == allowed
 
 
+def test_an_enroller_says_nothing_about_a_secret_id_but_that_it_is_wrapped(bao: Bao) -> None:
+    session, path = bao.store.session("enroller"), "auth/enrol/role/c1-a/secret-id"
+    for more in ({"num_uses": 5}, {"ttl": "24h"}, {"metadata": "{}"}, {"token_bound_cidrs": ["0.0.0.0/0"]}):
+        with pytest.raises(RightsRefused):
+            session.write(path, more, wrap_ttl_s=60)
+    with pytest.raises(RightsRefused):
+        session.write(path, wrap_ttl_s=3600)
+    assert session.write(path, wrap_ttl_s=60)["wrap_info"]["token"]
+
+
+def test_tokens_live_minutes_are_bound_to_networks_and_have_one_policy(bao: Bao) -> None:
+    for role in bao.store.roles:
+        session = bao.store.session(role)
+        session._keep_alive()
+        login = bao.store.roles[role]
+        body = {"role_id": login.role_id, "secret_id": login.secret_id}
+        auth = session.write("auth/approle/login", body)["auth"]
+        assert ([f"sluicegate/{role}"], True) == (auth["token_policies"], auth["lease_duration"] <= 600)
+        session.close()
+
+
 AGENT_FORBIDDEN: list[tuple[str, str, dict[str, Any] | None]] = [
     ("POST", "links-e1/decrypt/c2", {"ciphertext": "vault:v1:x", "associated_data": "e30="}),
     ("POST", "links-e1/decrypt/c1", {"ciphertext": "vault:v1:x"}),
     ("POST", "links-e1/decrypt/c1", {"batch_input": [{"ciphertext": "vault:v1:x"}]}),
+    ("POST", "links-e2/decrypt/c1", {"ciphertext": "vault:v1:x", "associated_data": "e30="}),
+    ("POST", "links-e1/decrypt/c1", {"ciphertext": "x", "associated_data": "e30=", "key_version": 1}),
+    ("POST", "sys/wrapping/wrap", {"a": "b"}),
+    ("POST", "links-e1/rewrap/c1", {"ciphertext": "vault:v1:x"}),
+    ("POST", "pki/sign/agent", {"csr": "x", "ttl": "87600h"}),
+    ("POST", "pki/sign-verbatim/agent", {"csr": "x"}),
+    ("POST", "pki/revoke", {"serial_number": "1"}),
     ("POST", "links-e1/encrypt/c1", {"plaintext": "e30="}),
     ("POST", "links-e1/datakey/wrapped/c1", {"associated_data": "e30="}),
     ("POST", "links-e1/keys/c1/rotate", {}),

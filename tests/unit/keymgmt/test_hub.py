@@ -188,7 +188,7 @@ async def test_a_poll_without_operations_is_held_and_woken_by_the_next_one(rig: 
 
 
 async def test_an_agent_that_goes_away_while_held_is_let_go(tmp_path: Path) -> None:
-    rig = HubRig(tmp_path, poll_hold_ms=60_000)
+    rig = HubRig(tmp_path, poll_hold_ms=30_000)
     gone = asyncio.Event()
     waiting = asyncio.create_task(rig.call(rig.agents["a"], poll(), gone=gone))
     await asyncio.sleep(0.05)
@@ -198,7 +198,7 @@ async def test_an_agent_that_goes_away_while_held_is_let_go(tmp_path: Path) -> N
 
 
 async def test_a_stop_answers_every_held_poll(tmp_path: Path) -> None:
-    rig = HubRig(tmp_path, poll_hold_ms=60_000)
+    rig = HubRig(tmp_path, poll_hold_ms=30_000)
     waiting = asyncio.create_task(rig.call(rig.agents["a"], poll()))
     await asyncio.sleep(0.05)
     rig.hub.close()
@@ -326,3 +326,67 @@ async def test_a_large_body_in_pieces_is_read_whole(rig: HubRig) -> None:
     samples = [rig.sample(seq=n).to_json() for n in range(1, 40)]
     assert 200 == (await rig.call(rig.agents["a"], poll(samples=samples), chunks=7))[0]
     assert 39 == len(rig.samples)
+
+
+async def test_an_operation_that_comes_late_in_a_held_poll_has_its_whole_time_to_act(tmp_path: Path) -> None:
+    rig = HubRig(tmp_path, poll_hold_ms=5_000, time_to_act_ms=1_000)
+    waiting = asyncio.create_task(rig.call(rig.agents["a"], poll()))
+    await asyncio.sleep(0.3)
+    await order(rig)
+    _status, answer = await asyncio.wait_for(waiting, 4)
+    (operation,) = answer["operations"]
+    assert 1_300 <= operation["time_to_act_ms"] < 4_000
+    rig.stop()
+
+
+async def test_the_newest_poll_of_an_agent_ends_the_older_ones(tmp_path: Path) -> None:
+    rig = HubRig(tmp_path, poll_hold_ms=30_000)
+    older = [asyncio.create_task(rig.call(rig.agents["a"], poll())) for _ in range(4)]
+    await asyncio.sleep(0.1)
+    newest = asyncio.create_task(rig.call(rig.agents["a"], poll()))
+    found = await asyncio.wait_for(asyncio.gather(*older), 2)
+    assert [(200, [])] * 4 == [(status, answer["operations"]) for status, answer in found]
+    assert not newest.done()
+    rig.hub.close()
+    await newest
+    rig.stop()
+
+
+async def test_one_agent_cannot_have_thousands_of_requests_open(tmp_path: Path) -> None:
+    rig = HubRig(tmp_path, body_read_ms=200)
+
+    async def stuck() -> dict[str, Any]:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    async def slow() -> int:
+        sent: list[Any] = []
+
+        async def send(message: Any) -> None:
+            sent.append(message)
+
+        scope = {"type": "http", "path": "/agent/v1/poll", "method": "POST"}
+        await rig.hub(scope | {"state": {"peer_cert": rig.agents["a"].der}}, stuck, send)
+        return int(sent[0]["status"])
+
+    answers = await asyncio.gather(*(slow() for _ in range(1000)))
+    assert {408: 8, 429: 992} == {status: answers.count(status) for status in set(answers)}
+    assert 200 == (await rig.call(rig.agents["a"], poll()))[0]
+    rig.stop()
+
+
+@pytest.mark.parametrize("result", [{"x": 0.5}, {"\u00e9": 1}, {"x": 2**60}])
+async def test_a_result_that_no_journal_can_hold_is_refused_as_the_agents_fault(
+    rig: HubRig, result: dict[str, Any]
+) -> None:
+    await order(rig)
+    _status, answer = await rig.call(rig.agents["a"], poll())
+    ack = {name: answer["operations"][0][name] for name in ("op_id", "op_seq", "token")}
+    ack |= {"status": "done", "result": result, "error": None, "boot_id": "boot"}
+    assert 400 == (await rig.call(rig.agents["a"], poll(acks=[ack])))[0]
+
+
+def test_limits_that_do_not_fit_together_are_refused() -> None:
+    for wrong in ({"poll_hold_ms": 40_000}, {"time_to_act_ms": 0}, {"lease_ttl_ms": 3_000}):
+        with pytest.raises(ValueError, match="limits"):
+            Limits(**wrong)

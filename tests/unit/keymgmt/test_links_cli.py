@@ -30,7 +30,9 @@ ANSWERS: dict[tuple[str, str], tuple[int, Any]] = {
     ("GET", "/v1/links"): (200, {"links": [LINK]}),
     ("GET", "/v1/links/cw-gcp-1"): (200, LINK),
     ("POST", "/v1/links/cw-gcp-1/rotate"): (202, {"rotation": "r" * 32, "link": "cw-gcp-1"}),
-    ("POST", "/v1/links/busy/rotate"): (409, {"detail": {"error": "a rotation is open", "fix": "see --why"}}),
+    ("POST", "/v1/links/busy/rotate"): (409, {"detail": "a rotation is open", "fix": "see --why"}),
+    ("GET", "/v1/links/page"): (200, "not an object"),
+    ("GET", "/v1/links/moved"): (302, {}),
     ("GET", "/v1/links/broken"): (503, {"detail": "the database did not answer"}),
 }
 
@@ -120,6 +122,45 @@ def test_failures_are_one_line(state: Path, name: str) -> None:
 def test_without_a_running_control_plane_it_says_how_to_start_one(tmp_path: Path) -> None:
     code, output = run("links", "--state", str(tmp_path))
     assert (3, True) == (code, "sluicegate up" in output)
+
+
+WRONG: dict[str, tuple[tuple[str, ...], int, str]] = {
+    "a token that is refused": (("--token-file", "other-token"), 1, "--token-file"),
+    "a token file that is binary": (("--token-file", "binary"), 2, "no token file can be read"),
+    "a token file that is empty": (("--token-file", "empty"), 2, "holds no token"),
+    "a token file of two lines": (("--token-file", "two"), 2, "holds no token"),
+    "a token file that is a folder": (("--token-file", "."), 2, "no token file can be read"),
+    "no such token file": (("--token-file", "nowhere"), 2, "no token file can be read"),
+    "a CA file that is none": (("--ca", "two"), 2, "--ca"),
+    "no such CA file": (("--ca", "nowhere"), 2, "no CA file"),
+    "http, which would show the token": (("--api", "http://127.0.0.1:1"), 2, "https"),
+    "no address": (("--api", "https://[::1"), 2, "--api"),
+    "an unknown output form": (("-o", "yaml"), 2, "-o text"),
+    "nobody there": (("--api", "https://127.0.0.1:1"), 3, "sluicegate up"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_what_a_new_user_gets_wrong_is_named_with_a_way_out(
+    state: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "other-token").write_text("canary-token")
+    (tmp_path / "binary").write_bytes(b"\xff\xfe\x00")
+    (tmp_path / "empty").write_text("\n")
+    (tmp_path / "two").write_text("canary-token\nand another\n")
+    arguments, expected, said = WRONG[name]
+    for command in (("links",), ("links", "--why"), ("rotate", "cw-gcp-1")):
+        code, output = run(*command, "--state", str(state), *arguments)
+        assert (expected, True) == (code, said in output), output
+        assert "Traceback" not in output
+        assert "canary" not in output
+
+
+def test_an_answer_of_something_else_is_could_not_tell(state: Path) -> None:
+    for path in ("page", "moved"):
+        code, output = run("links", path, "--state", str(state))
+        assert (3, True) == (code, "not the answer of a control plane" in output), output
 
 
 def test_a_server_of_another_authority_is_not_trusted(state: Path, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import os
 import signal
 import subprocess
@@ -12,9 +13,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from bao_server import Bao
+from bao_server import Bao, make_tls
 
-from keymgmt.bao import BaoSession
+from keymgmt.bao import Address, BaoSession
 from keymgmt.custody_openbao import OpenBaoLinkKeys, OpenBaoStore
 from keymgmt.errors import CustodyRefused, CustodyUnavailable, EpochMismatch, RightsRefused
 from keymgmt.openbao import OpenBaoChild
@@ -36,6 +37,59 @@ def test_root_is_revoked_and_forgotten_and_a_link_can_still_be_added(own: Bao) -
         BaoSession(own.address, token=own.root_token).read("sys/mounts")
     own.provisioner().add_link("late", ("late-a", "late-b"))
     assert 2 == OpenBaoLinkKeys(own.store.session("conductor"), epoch=1).rotate("late")
+
+
+def test_without_root_the_provisioner_and_the_unseal_key_make_an_upgrade_possible(own: Bao) -> None:
+    """Its own policy is not its own to write: a root token for minutes, by share and role together."""
+    session = own.store.session("provisioner")
+    policy = {"policy": policy_text("provisioner", 1)}
+    with pytest.raises(RightsRefused):
+        session.write("sys/policies/acl/sluicegate/provisioner", policy)
+    for role in ("conductor", "enroller"):
+        with pytest.raises(RightsRefused):
+            own.store.session(role).write("sys/generate-root-token/attempt", {})
+    begun = session.write("sys/generate-root-token/attempt", {})["data"]
+    share = {"nonce": begun["nonce"], "key": own.child.secrets().unseal_key}
+    text = session.write("sys/generate-root-token/update", share)["data"]["encoded_token"]
+    raw = base64.b64decode(text + "=" * (-len(text) % 4))
+    token = bytes(x ^ y for x, y in zip(raw, begun["otp"].encode(), strict=True)).decode()
+    root = BaoSession(own.address, token=token)
+    root.write("sys/policies/acl/sluicegate/provisioner", policy)
+    root.revoke_self()
+
+
+@pytest.mark.parametrize("died", ["before the token was revoked", "after it was revoked"])
+def test_a_crash_before_the_root_token_was_forgotten_is_repaired(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, died: str
+) -> None:
+    child = OpenBaoChild(tmp_path / "openbao", make_tls(tmp_path / "tls"))
+    child.start()
+    root = child.secrets().root_token
+    where = (BaoSession, "revoke_self") if died.startswith("before") else (OpenBaoChild, "forget_root")
+    try:
+        with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+            patch.setattr(*where, _die)
+            open_embedded(child)
+        store = open_embedded(child)
+        assert store.session("conductor").read("kv/data/epoch")
+        assert "" == child.secrets().root_token
+        with pytest.raises(RightsRefused):
+            BaoSession(Address(child.url, child.tls.ca_file), token=root).read("sys/mounts")
+    finally:
+        child.stop()
+
+
+def _die(_self: object) -> None:
+    raise KeyboardInterrupt
+
+
+def test_no_secret_in_arguments_environment_or_a_core_file(own: Bao) -> None:
+    proc = Path(f"/proc/{own.child.pid}")
+    shown = (proc / "cmdline").read_bytes() + (proc / "environ").read_bytes()
+    secrets = [own.child.secrets().unseal_key, *(role.secret_id for role in own.store.roles.values())]
+    assert not any(secret.encode() in shown for secret in secrets)
+    limits = (proc / "limits").read_text()
+    assert ["0", "0"] == next(line for line in limits.splitlines() if "core" in line).split()[4:6]
 
 
 def test_secrets_lie_in_private_files_and_not_in_log_or_audit(own: Bao) -> None:

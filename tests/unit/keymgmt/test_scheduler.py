@@ -31,8 +31,8 @@ CASES: dict[str, tuple[View, Start | str]] = {
         replace(KEYED, requested_by="anna", retry_ns=NOW + 1),
         Start("asked for by anna"),
     ),
-    "partner rotates": (replace(KEYED, requested_by="anna", open_links=frozenset({"l2"})), "partner"),
-    "another link rotates": (replace(KEYED, open_links=frozenset({"l3"})), "ok"),
+    "partner rotates": (replace(KEYED, requested_by="anna", open_partners=frozenset({"l2"})), "partner"),
+    "another link rotates": (replace(KEYED, open_partners=frozenset()), "ok"),
     "agent never seen": (replace(KEYED, requested_by="anna", last_seen_ns={"a": NOW}), "agent away"),
     "agent silent": (replace(KEYED, last_seen_ns={"a": NOW, "b": NOW - 90 * SECOND}), "agent away"),
 }

@@ -166,7 +166,7 @@ class End:
         if op["op_id"] in self.acks:
             return self.acks[op["op_id"]]
         if op["op_seq"] <= self.seq:
-            return "refused", {}, "stale_sequence"
+            return "refused", {"last": self.seq}, "stale_seq"
         self.seq = op["op_seq"]
         params = take(json.loads(json.dumps(op["params"])), PARAMS[OpKind(op["kind"])], op["kind"])
         handler = getattr(self, "do_" + op["kind"])
