@@ -18,7 +18,7 @@ PR_SET_PDEATHSIG: Final = 1  # prctl(2)
 
 
 def _end_with_the_driver() -> None:
-    """Ask the kernel for SIGTERM when whoever started this process is gone, so that nothing is left running."""
+    """Ask the kernel for SIGTERM when whoever started this process is gone: nothing is left running."""
     parent = os.getppid()
     ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
     if os.getppid() != parent:
