@@ -11,18 +11,21 @@ from __future__ import annotations
 import csv
 import hashlib
 import io
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import astuple, dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from evidence import attribution
 from evidence.canonical import u64
-from evidence.errors import SourceRefused
+from evidence.errors import PutBefore, SourceRefused
 from evidence.package.workbench import Workbench, sql_text
 from evidence.records import Draft
 from evidence.sources.segments import Segment, SegmentWriter, read, segment_id
+
+if TYPE_CHECKING:
+    from evidence.outbox import Inbox
 
 SOURCE = "attribution"
 _LEASE_COLUMNS = {"address", "node", "from", "to", "shared"}
@@ -77,7 +80,7 @@ def _lease(row: dict[str, str]) -> Lease:
         raise ValueError
     until = _us(row["to"]) if row["to"] else _FAR_US
     begin = _us(row["from"])
-    if not row["address"] or until <= begin:
+    if not row["address"] or not 0 <= begin < until:
         raise ValueError
     return Lease(row["address"], row["node"], begin, until, shared)
 
@@ -92,9 +95,8 @@ def attribute(
     segments: Sequence[Segment],
     leases: Sequence[Lease],
     *,
-    commit: Callable[[Sequence[Draft]], None],
+    inbox: Inbox,
     now_ns: int,
-    grace_ns: int = attribution.GRACE_NS,
     leases_sha256: str | None = None,
 ) -> list[RunResult]:
     """Join accesses to jobs and commit the result for every scope that has accesses.
@@ -103,17 +105,20 @@ def attribute(
         folder: the sources folder.
         segments: access and job segments to join, of all scopes.
         leases: address to node.
-        commit: writes drafts in one transaction (to the outbox).
+        inbox: commits drafts in one transaction, once.
         now_ns: time of the run.
-        grace_ns: how long after its end a run still counts as running.
         leases_sha256: digest of the lease list as given.
 
     Raises:
         SourceRefused: a segment is missing or changed; nothing was committed.
+        PutBefore: this very run was committed before.
     """
     access = [s for s in segments if s.schema == "s3_access"]
     jobs = [s for s in segments if s.schema == "slurm_sacct"]
-    grace_us = grace_ns // 1000
+    inputs = sorted({s.segment_id for s in (*access, *jobs)})
+    work = segment_id("attribution", *inputs, _digest(leases))  # the same inputs are the same run
+    if inbox.has(work):
+        raise PutBefore("these accesses were laid to these jobs before", fix="nothing to do")
     with Workbench() as bench:
         for s in (*access, *jobs):
             bench.load_segment(
@@ -121,27 +126,27 @@ def attribute(
             )
         bench.lay_out()
         bench.fill("att_lease", [(x.address, x.node, x.from_us, x.until_us, int(x.shared)) for x in leases])
-        rivals = _rivals(bench, access, jobs, grace_us)
+        rivals = _rivals(bench, access, jobs)
         results = [
-            _one_scope(
-                bench, scope, access, jobs, rivals=rivals, folder=folder, now_ns=now_ns, grace_us=grace_us
-            )
+            _one_scope(bench, scope, access, jobs, rivals=rivals, folder=folder, work=work)
             for scope in sorted({s.scope for s in access})
         ]
-    commit(
-        [
-            _draft(r, access, jobs, now_ns=now_ns, grace_ns=grace_ns, leases_sha256=leases_sha256)
-            for r in results
-        ]
+    inbox.commit(
+        [_draft(r, access, jobs, now_ns=now_ns, leases_sha256=leases_sha256) for r in results],
+        work,
     )
     return results
 
 
+def _digest(leases: Sequence[Lease]) -> str:
+    return hashlib.sha256(repr(sorted(map(astuple, leases))).encode()).hexdigest()
+
+
 def _rivals(
-    bench: Workbench, access: Sequence[Segment], jobs: Sequence[Segment], grace_us: int
+    bench: Workbench, access: Sequence[Segment], jobs: Sequence[Segment]
 ) -> dict[str, dict[str, list[int]]]:
     """Per scope and access: how many runs of other scopes fit (direct, interval)."""
-    bench.attribute([s.segment_id for s in access], [s.segment_id for s in jobs], grace_us)
+    bench.attribute([s.segment_id for s in access], [s.segment_id for s in jobs])
     scope_of_access = {s.segment_id: s.scope for s in access}
     owners = bench.rows("SELECT DISTINCT job_key, segment_id FROM job_row")
     scope_of_segment = {s.segment_id: s.scope for s in jobs}
@@ -163,15 +168,14 @@ def _one_scope(
     *,
     rivals: dict[str, dict[str, list[int]]],
     folder: Path,
-    now_ns: int,
-    grace_us: int,
+    work: str,
 ) -> RunResult:
     mine = [s.segment_id for s in access if s.scope == scope]
     own_jobs = [s.segment_id for s in jobs if s.scope == scope]
     bench.clear("att_rival")
     bench.fill("att_rival", [(a, *n) for a, n in sorted(rivals.get(scope, {}).items())])
-    bench.attribute(mine, own_jobs, grace_us)
-    ident = segment_id("attribution", scope, u64(now_ns), *mine, *own_jobs)
+    bench.attribute(mine, own_jobs)
+    ident = segment_id("attribution", scope, work)
     writer = SegmentWriter(folder / "segments", ident, "attribution", scope, ident)
     counts = dict.fromkeys(attribution.METHODS, 0)
     try:
@@ -196,7 +200,6 @@ def _draft(
     jobs: Sequence[Segment],
     *,
     now_ns: int,
-    grace_ns: int,
     leases_sha256: str | None,
 ) -> Draft:
     import duckdb
@@ -207,7 +210,7 @@ def _draft(
         "method": attribution.METHOD_VERSION,
         "segments": [s.segment_id for s in access if s.scope == scope],
         "jobs_segment": [s.segment_id for s in jobs if s.scope == scope],
-        "grace_ns": u64(grace_ns),
+        "grace_ns": u64(attribution.GRACE_NS),
         "bucket_ns": u64(attribution.BUCKET_US * 1000),
         "engine": f"duckdb {duckdb.__version__}",
         "sql_digest": hashlib.sha256(sql_text("attribution").encode()).hexdigest(),

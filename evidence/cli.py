@@ -7,16 +7,16 @@ database layer, no KMS client. Exit codes of all commands: 0 done or verified; 1
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import orjson
 import typer
 
-from evidence.errors import EvidenceError, PackageInvalid
+from evidence.errors import EvidenceError, ExportRefused, PackageInvalid, PutBefore, SourceRefused
 
 if TYPE_CHECKING:
     from evidence.checkpoint import Signer
@@ -79,11 +79,7 @@ def show(
         value = load(members[FIGURES])
         if extract is not None:
             _extract(members, extract)
-        text = (
-            orjson.dumps(value, option=orjson.OPT_INDENT_2).decode()
-            if as_json
-            else _summary(value, len(members))
-        )
+        text = json.dumps(value, indent=2) if as_json else _summary(value, len(members))
     typer.echo(text)
 
 
@@ -96,10 +92,12 @@ def import_(  # noqa: PLR0917
         list[Path] | None, typer.Option(help="Text of `sacct -P --duplicates`.", exists=True, dir_okay=False)
     ] = None,
     tenants: Annotated[
-        Path | None, typer.Option(help="JSON: buckets, principals, accounts to tenants.", exists=True)
+        Path | None,
+        typer.Option(help="JSON: buckets, principals, accounts to tenants.", exists=True, dir_okay=False),
     ] = None,
     leases: Annotated[
-        Path | None, typer.Option(help="CSV: address,node,from,to,shared.", exists=True)
+        Path | None,
+        typer.Option(help="CSV: address,node,from,to,shared.", exists=True, dir_okay=False),
     ] = None,
     uri: Annotated[
         str | None, typer.Option(help="Where the object was fetched from; only with one file.")
@@ -129,7 +127,7 @@ def import_(  # noqa: PLR0917
             sources=state / "sources", now_ns=now, uri=uri,
         )  # fmt: skip
         for line in lines:
-            typer.echo(line)
+            typer.echo(_safe(line))
 
 
 @app.command()
@@ -186,35 +184,46 @@ def import_files(
     import hashlib
 
     from evidence.attribution_run import attribute, read_leases
+    from evidence.outbox import Inbox
     from evidence.sources.importer import Identity, import_log, s3_format, sacct_format
     from evidence.sources.slurm_sacct import Sacct
 
+    fresh = False
     known = [] if leases is None else read_leases(leases)
     formats = [(p, s3_format(tenants)) for p in s3]
     for p in sacct:
         o = sacct_options
         formats.append((p, sacct_format(tenants, Sacct(o.cluster, o.delimiter, o.zone, o.columns))))
 
-    def commit(drafts: Any) -> None:
-        _put(db, drafts)
-
-    lines: list[str] = []
+    inbox, lines = Inbox(db), list[str]()
     segments: list[Segment] = []
     for path, fmt in formats:
         identity = Identity(uri or f"file:{path.name}")
-        done = import_log(path, fmt, identity, folder=sources, commit=commit, now_ns=now_ns)
+        done = import_log(path, fmt, identity, folder=sources, inbox=inbox, now_ns=now_ns)
         c = done.counts
+        segments += done.segments
+        if not done.fresh:
+            lines.append(f"{path.name}: imported before, not again")
+            continue
+        fresh = True
         lines.append(
             f"{path.name}: {c.lines} lines, {c.rows} rows, {c.duplicates} repeated,"
             f" {c.quarantined} quarantined ({fmt.info.source_class})"
         )
         lines += [f"  quarantined {n}: {reason}" for reason, n in sorted(c.reasons.items())]
-        segments += done.segments
     if any(s.schema == "s3_access" for s in segments):
         digest = None if leases is None else hashlib.sha256(leases).hexdigest()
-        runs = attribute(sources, segments, known, commit=commit, now_ns=now_ns, leases_sha256=digest)
+        try:
+            runs = attribute(sources, segments, known, inbox=inbox, now_ns=now_ns, leases_sha256=digest)
+        except PutBefore:
+            runs = []
         for run in runs:
             lines.append(f"{run.scope}: " + ", ".join(f"{n} {m}" for m, n in run.counts.items() if n))
+        fresh = fresh or bool(runs)
+    if not fresh:
+        raise SourceRefused(
+            "all of this was imported before", fix="nothing to do; see the source_object records"
+        )
     return lines
 
 
@@ -247,8 +256,6 @@ def _database(state: Path) -> Iterator[tuple[Database, int]]:
 def _signer(state: Path) -> Signer:
     """The ledger's signer, from whoever composes the product (entry point `state folder -> Signer`)."""
     from importlib.metadata import entry_points
-
-    from evidence.errors import ExportRefused
 
     found = list(entry_points(group=SIGNER_ENTRY_POINTS))
     if not found:
@@ -287,7 +294,9 @@ def _time(text: str) -> int:
 
 def _extract(members: dict[str, bytes], folder: Path) -> None:
     """Unpack into a new folder; names were checked by the container."""
-    folder.mkdir(parents=True, exist_ok=False)
+    if folder.exists():
+        raise ExportRefused(f"{folder.name} is there already", fix="name a new folder")
+    folder.mkdir(parents=True)
     for name, data in members.items():
         target = folder / name
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -307,7 +316,7 @@ def _print_verdict(verdict: Verdict, as_json: bool) -> None:
             "ranges": [[r.scope, r.scope_id, r.begin, r.end] for r in p.ranges],
             "findings": verdict.figures["findings"],
         }
-        typer.echo(orjson.dumps(value, option=orjson.OPT_INDENT_2))
+        typer.echo(json.dumps(value, indent=2))  # ASCII: nothing in it moves a terminal
         return
     f = verdict.figures
     typer.echo(f"{verdict.text.upper()}  ({'; '.join(verdict.labels)})")
@@ -320,6 +329,17 @@ def _print_verdict(verdict: Verdict, as_json: bool) -> None:
         typer.echo(f"note         {_safe(note)}")
     for finding in f["findings"]:
         typer.echo(f"finding      {_safe(finding)}")
+    if verdict.text in _NEXT:
+        typer.echo(f"next         {_NEXT[verdict.text]}")
+
+
+#: What to do where something is not established; the exit code says so as well.
+_NEXT = {
+    "consistent, signer not established": "anyone could have made this: give --trust FILE, or --key with "
+    "--scope, from the operator by another way than the package",
+    "consistent and signed by the trusted key, scope not established": "it may be of another tenant: give "
+    "--scope NAME=ID, from the operator by another way than the package",
+}
 
 
 def _summary(f: Any, members: int) -> str:
@@ -359,6 +379,11 @@ def _plain(failure: str) -> Iterator[None]:
             f"{failure.upper()}: this needs {why.name}; install 'sluicegate[verify]' (or [server])", err=True
         )
         raise typer.Exit(USAGE) from None
+    except OSError as why:
+        named = Path(str(why.filename)).name if why.filename else "a file"
+        typer.echo(f"{failure.upper()}: {_safe(named)}: {why.strerror or type(why).__name__}", err=True)
+        typer.echo("  see that it is a file that you may read, or a place where you may write", err=True)
+        raise typer.Exit(NO) from None
     except Exception as why:
         # Its text may quote content; the class is enough to report it.
         typer.echo(f"{failure.upper()}: could not be read to the end ({type(why).__name__})", err=True)

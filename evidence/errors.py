@@ -13,6 +13,7 @@ EvidenceError
 │   ├── TrustInvalid         a trust file or fingerprint, given from outside, that does not decode
 │   ├── ExportRefused        a package that cannot be made as asked
 │   ├── PackageInvalid       a package that does not verify: step, member and record of the first wrong thing
+│   ├── PutBefore            these records were committed before
 │   ├── NotInLedger          no such scope, record, tick or size
 │   └── LedgerRefused        the ledger does not append
 │       ├── LedgerBehind     a published checkpoint is ahead of this database
@@ -97,6 +98,10 @@ class PackageInvalid(Refused):
         place = f"{member}, {record}" if record else member
         super().__init__(f"step {step}: {place}: {why}", fix=fix)
         self.step, self.member, self.record = step, member, record
+
+
+class PutBefore(Refused):
+    """The records of this piece of work were committed before."""
 
 
 class NotInLedger(Refused):

@@ -22,7 +22,8 @@ from evidence.merkle import Frontier
 from evidence.outbox import put
 from evidence.scope import ESTATE, Head
 from evidence.sequencer import Mirror, Sequencer
-from evidence.signing import key_change_draft
+from evidence.signing import KIND as SIGNING_KEY
+from evidence.signing import key_change_draft, verify_key_change
 from evidence.view import LedgerView, MapProof, StoredRecord, Tick
 
 __all__ = ["Ledger", "LedgerView", "MapProof", "Mirror", "Sequencer", "Signer", "StoredRecord", "Tick"]
@@ -84,9 +85,14 @@ class Ledger:
         current, origin, size = self.read(lambda view: (view.signing_key(), view.origin(), view.tick_count()))
         if current != (None if old is None else verifier_of(old)):
             raise SignerChanged("the old signer is not the key that this ledger announced")
-        draft, key = key_change_draft(origin, old, new, size=size, now_ns=now_ns), verifier_of(new)
+        key = verifier_of(new)
+        if key in self.read(_keys_before):
+            raise SignerChanged("this key signed for this ledger before", fix="make a fresh signing key")
+        draft = key_change_draft(origin, old, new, size=size, now_ns=now_ns)
 
         def announce(conn: Connection) -> None:
+            if LedgerView(conn).tick_count() != size:  # the statement must tell the size at which it stands
+                raise SignerChanged("a tick was committed meanwhile", fix="announce the key again")
             put(conn, draft, now_ns=now_ns)
             conn.execute(_SET_KEY, {"name": key.name, "public": key.public})
 
@@ -154,6 +160,12 @@ def _create(conn: Connection, origin: str | None) -> None:
         name = origin or f"sluicegate.io/ledger/{secrets.token_hex(8)}"
         conn.execute(_NEW_LOG, {"origin": name, "now": time.time_ns(), "frontier": b""})
     store.scope_id(conn, ESTATE)
+
+
+def _keys_before(view: LedgerView) -> set[VerifierKey]:
+    """Every key that this ledger announced: a key has one stretch of the log, never two."""
+    records = view.records(view.find_scope(ESTATE), kind=SIGNING_KEY)
+    return {verify_key_change(r.parts.public_fields(), view.origin()).new for r in records}
 
 
 _LOG = text("SELECT id FROM ledger_log")

@@ -2,8 +2,9 @@
 
 The record's `statement` is canonical JSON {new, old?, origin, size, time, type, v}; keys are C2SP verifier
 keys, `size` is the tick log's size when the change was announced. The first key of a log has no `old` and
-signs alone. A verifier starts from a key given from outside and accepts what is connected to it by changes
-that both keys signed (`accepted_keys`).
+signs alone. A verifier starts from a key given from outside; the changes, signed by both keys, make one line
+through it (`key_history`), and each key signs checkpoints of its own stretch only: a retired key, stolen
+later, signs nothing new.
 """
 
 from __future__ import annotations
@@ -94,32 +95,75 @@ def verify_key_change(public: Mapping[str, Any], origin: str) -> KeyChange:
         raise KeyHistoryInvalid(f"a signing-key change does not hold: {error}") from None
 
 
-def accepted_keys(
-    trusted: VerifierKey, changes: Iterable[Mapping[str, Any]], origin: str
-) -> list[VerifierKey]:
-    """Return the keys that a trusted key vouches for through signed changes, itself first.
+@dataclass(frozen=True, slots=True)
+class KeyHistory:
+    """The signing keys of a log, oldest first, and when each gave way to the next.
+
+    Attributes:
+        keys: in order; each but the first was announced by the one before it.
+        sizes: size of the tick log when `keys[i + 1]` was announced.
+    """
+
+    keys: tuple[VerifierKey, ...]
+    sizes: tuple[int, ...]
+
+    @property
+    def current(self) -> VerifierKey:
+        """The key that no change replaced."""
+        return self.keys[-1]
+
+    def in_force(self, size: int) -> list[VerifierKey]:
+        """Keys that may sign a checkpoint of this size (two at the very size of a change)."""
+        begins, ends = (0, *self.sizes), (*self.sizes, size)
+        return [k for k, low, high in zip(self.keys, begins, ends, strict=True) if low <= size <= high]
+
+
+def key_history(trusted: VerifierKey, changes: Iterable[Mapping[str, Any]], origin: str) -> KeyHistory:
+    """Return the one line of keys through a trusted key.
+
+    1. Every change holds by itself.
+    2. No key is replaced twice or announced twice: a retired key can't begin another line.
+    3. All changes lie on one line through the trusted key, at sizes that never decrease.
 
     Args:
         trusted: From the trust file.
-        changes: Public bodies of the `signing_key` records, in order.
+        changes: Public bodies of the `signing_key` records, in any order.
         origin: Origin of the tick log.
 
     Raises:
-        KeyHistoryInvalid: A change does not hold, or is not connected to the trusted key.
+        KeyHistoryInvalid: Any of these fails.
     """
-    verified = [verify_key_change(public, origin) for public in changes]
-    accepted = [trusted]
-    waiting = [change for change in verified if change.old is not None]
-    while waiting:
-        linked = [one for one in waiting if one.old in accepted or one.new in accepted]
-        if not linked:
-            raise KeyHistoryInvalid("a signing-key change is not connected to the trusted key")
-        for change in linked:
-            accepted += [key for key in (change.old, change.new) if key is not None and key not in accepted]
-        waiting = [change for change in waiting if change not in linked]
-    if any(change.old is None and change.new not in accepted for change in verified):
-        raise KeyHistoryInvalid("the first signing key is not connected to the trusted key")
-    return accepted
+    verified = [verify_key_change(public, origin) for public in changes]  # 1
+    after = {change.old: change for change in verified}
+    before = {change.new: change for change in verified}
+    if not len(after) == len(before) == len(verified):  # 2
+        raise KeyHistoryInvalid("a signing key is replaced or announced twice")
+    keys, first = [trusted], before.pop(trusted, None)
+    while first is not None and first.old is not None:
+        keys.insert(0, first.old)
+        first = before.pop(first.old, None)
+    line = []
+    for key in keys:  # grows behind the trusted key
+        if key in after:
+            line.append(after.pop(key))
+            if line[-1].new not in keys:
+                keys.append(line[-1].new)
+    if first is not None:
+        after.pop(None)
+    sizes = tuple(change.size for change in line)
+    if (
+        after or len(line) != len(keys) - 1 or len(set(keys)) != len(keys) or list(sizes) != sorted(sizes)
+    ):  # 3
+        raise KeyHistoryInvalid("a signing-key change is not connected to the trusted key, or out of order")
+    return KeyHistory(tuple(keys), sizes)
+
+
+def accepted_keys(
+    trusted: VerifierKey, changes: Iterable[Mapping[str, Any]], origin: str
+) -> list[VerifierKey]:
+    """Return all keys of the history through a trusted key, that one first; see `key_history`."""
+    keys = key_history(trusted, changes, origin).keys
+    return [trusted, *(key for key in keys if key != trusted)]
 
 
 _FIELDS = {"new", "origin", "size", "time", "type", "v"}

@@ -162,6 +162,14 @@ class OutboxEntry(SQLModel, table=True):
     frame: bytes = Field(sa_type=LargeBinary)
 
 
+class OutboxWork(SQLModel, table=True):
+    """Pieces of work whose records were put, in the same transaction: none is put twice."""
+
+    __tablename__ = "outbox_work"
+
+    work: str = Field(primary_key=True)
+
+
 def driver_sql(conn: Connection, statement: str) -> str:
     """Return a statement written with "?" marks in the driver's own parameter style."""
     return statement if conn.dialect.paramstyle == "qmark" else statement.replace("?", "%s")

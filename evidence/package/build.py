@@ -39,6 +39,8 @@ from evidence.package.model import (
     README,
     SCRIPT,
     SIGNER,
+    TOOLS,
+    Before,
     HeadProof,
     Malformed,
     PackedRecord,
@@ -141,6 +143,7 @@ def export(
     Raises:
         ExportRefused: no such scope, no signed checkpoint, another signing key, or a segment that is gone.
     """
+    from evidence.store import scopes
     from evidence.view import LedgerView
 
     if window[0] >= window[1]:
@@ -158,9 +161,8 @@ def export(
             )
         )
     except NotInLedger as why:
-        raise ExportRefused(
-            str(why), fix=why.fix or "see the scopes with `sluicegate evidence show`"
-        ) from None
+        known = ", ".join(sorted(db.read_sync(scopes)))
+        raise ExportRefused(str(why), fix=why.fix or f"scopes of this ledger: {known}") from None
     key = verifier_of(signer)
     _check_key(key, got)
     members = build(got, signer)
@@ -175,8 +177,8 @@ def _check_key(key: VerifierKey, got: Collected) -> None:
     """The signer must be connected to whoever signed the checkpoint, else nobody could verify."""
     origin = got.predicate.origin
     try:
-        accepted = SignerFile(key, got.changes).accepted(Trust(origin, (key,)), origin)
-        open_checkpoint(got.checkpoint, accepted, origin)
+        history = SignerFile(key, got.changes).accepted(Trust(origin, (key,)), origin)
+        open_checkpoint(got.checkpoint, history.keys, origin)
     except EvidenceError as why:
         raise ExportRefused(f"this signer is not of this ledger: {why}") from None
 
@@ -194,7 +196,7 @@ def collect(
     """Read records, proofs and segments of a window from one snapshot."""
     scope_id = view.find_scope(scope)
     begin, end, provisional = _ticks(view, window, lateness_ns)
-    proofs = _proofs(view, scope_id, begin, end)
+    proofs = _proofs(view, scope_id, _early(view, scope_id, begin, window[0]), end)
     rng = Range(scope, scope_id, proofs.frontier.size, proofs.end.head.size)
     lines = [
         record_line(r.seq, r.parts, release=releases(r.kind, estate=scope == ESTATE))
@@ -213,7 +215,7 @@ def collect(
         window,
         lateness_ns,
         (rng,),
-        now_ns,
+        max(now_ns, end.time_ns),
         tuple(provisional),
         custody=custody,
         faults=faults,
@@ -253,8 +255,27 @@ def _proofs(view: LedgerView, scope_id: str, begin: Tick | None, end: Tick) -> S
     first = None if begin is None else _head_proof(view, scope_id, begin, end)
     if first is None or first.head.size == 0:
         first = None
-    frontier = view.frontier(scope_id, 0 if first is None else first.head.size)
-    return ScopeProofs(frontier, first, last)
+    size = 0 if first is None else first.head.size
+    return ScopeProofs(view.frontier(scope_id, size), first, _before(view, scope_id, size), last)
+
+
+def _early(view: LedgerView, scope_id: str, begin: Tick | None, from_ns: int) -> Tick | None:
+    """Go back until the last record before the range was received before the window (clocks may differ)."""
+    while begin is not None:
+        before = _before(view, scope_id, view.map_proof(begin.tick, scope_id).head.size)
+        if before is None or before.received_ns() <= from_ns:
+            return begin
+        begin = view.tick(begin.tick - 1) if begin.tick else None
+    return None
+
+
+def _before(view: LedgerView, scope_id: str, size: int) -> Before | None:
+    """The last record of the first `size`, with its path; None where there is none."""
+    if size == 0:
+        return None
+    (record,) = view.records(scope_id, size - 1, size)
+    parts, path = record.parts, tuple(view.inclusion(scope_id, size - 1, size))
+    return Before(parts.header.decode(), parts.salts[:16], *parts.digests()[1:], path)
 
 
 def _head_proof(view: LedgerView, scope_id: str, tick: Tick, end: Tick) -> HeadProof:
@@ -277,6 +298,8 @@ def build(got: Collected, signer: Signer) -> dict[str, bytes]:
     Raises:
         ExportRefused: what was collected would not verify.
     """
+    import duckdb
+
     predicate = got.predicate
     packed: list[tuple[Range, Sequence[PackedRecord]]] = [
         (rng, [parse_record_line(line) for line in lines]) for rng, lines in got.records
@@ -296,6 +319,8 @@ def build(got: Collected, signer: Signer) -> dict[str, bytes]:
         tables, value = tabulate(predicate, contents, got.segments)
     except Malformed as why:
         raise ExportRefused(f"the records cannot be tabulated: {why}") from None
+    except duckdb.Error:
+        raise ExportRefused("the records cannot be tabulated: values that no table can hold") from None
     members |= tables
     members[FIGURES] = figures.encode(value)
     members[HTML], members[PDF] = html.render(value), pdf.render(value)
@@ -316,19 +341,17 @@ def tabulate(
         bench.lay_out()
         for run in contents.runs:
             if repeatable(run, contents):
-                again, committed = bench.attribute_as_committed(
-                    run.access, run.jobs, run.result, run.grace_us
-                )
+                again, committed = bench.attribute_as_committed(run.access, run.jobs, run.result)
                 if again != committed:
                     raise Malformed(f"attribution run at seq {run.seq} does not repeat")
         counts = bench.build_tables()
-        return table_members(bench, Path(folder)), figures.figures(bench, predicate, counts)
+        return table_members(bench, Path(folder)), figures.figures(bench, predicate, contents, counts)
 
 
 def tool_versions() -> dict[str, str]:
     """Versions of what makes the members: equal versions give equal octets."""
     out = {}
-    for name in ("sluicegate", "duckdb", "reportlab"):
+    for name in TOOLS:
         try:
             out[name] = version(name)
         except PackageNotFoundError:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 import struct
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from evidence.errors import ExportRefused, PackageInvalid
 from evidence.limits import LIMITS
@@ -21,12 +21,21 @@ _END = struct.Struct("<4s4H2IH")
 _VERSION, _MADE_BY = 20, (3 << 8) | 20  # 2.0; made on a system with Unix modes
 _TIME, _DATE = 0, 0x21  # 1980-01-01 00:00:00, the earliest a zip can say
 _MODE = 0o100644 << 16
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*(/[A-Za-z0-9][A-Za-z0-9._-]*)*")
+_FETCH = "fetch the file again, and compare its SHA-256 with the one that the export printed"
+_PART = r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9_-])?"
+_NAME = re.compile(rf"{_PART}(/{_PART})*")
 
 
 def check_name(name: str) -> bool:
     """Whether a member may have this name: plain relative paths, no dot segments, at most 128 octets."""
     return len(name) <= 128 and _NAME.fullmatch(name) is not None
+
+
+def _apart(names: Iterable[str]) -> bool:
+    """Whether names unpack to files apart: none differs by case alone, none is the folder of another."""
+    folded = [name.casefold() for name in names]
+    parents = {name[:at] for name in folded for at, ch in enumerate(name) if ch == "/"}
+    return len(set(folded)) == len(folded) and parents.isdisjoint(folded)
 
 
 def write(members: Mapping[str, bytes | memoryview]) -> Iterator[bytes | memoryview]:
@@ -39,7 +48,7 @@ def write(members: Mapping[str, bytes | memoryview]) -> Iterator[bytes | memoryv
         ExportRefused: a name or the size is out of bounds.
     """
     names = sorted(members)
-    if not all(map(check_name, names)) or len(names) > LIMITS.package_members:
+    if not all(map(check_name, names)) or not _apart(names) or len(names) > LIMITS.package_members:
         raise ExportRefused("a member's name or the number of members is out of bounds")
     directory, offset = [], 0
     for name in names:
@@ -74,6 +83,8 @@ def read(octets: bytes | memoryview, step: str, package: str) -> dict[str, memor
     view = memoryview(octets)
     if len(view) > LIMITS.package_bytes:
         raise PackageInvalid(step, package, "larger than any package")
+    if bytes(view[:4]) not in (b"PK\x03\x04", b"PK\x05\x06"):
+        raise PackageInvalid(step, package, "no evidence package: it does not begin as a zip", fix=_FETCH)
     members: dict[str, memoryview] = {}
     last, at = "", 0
     while bytes(view[at : at + 4]) == b"PK\x03\x04":
@@ -81,6 +92,8 @@ def read(octets: bytes | memoryview, step: str, package: str) -> dict[str, memor
         if name <= last or len(members) >= LIMITS.package_members:
             raise PackageInvalid(step, package, f"member {name!r} is out of order, a repeat, or too many")
         members[name], last = data, name
+    if not _apart(members):
+        raise PackageInvalid(step, package, "two members would unpack over each other")
     at = 0
     for part in write(members):
         if view[at : at + len(part)] != part:
@@ -95,7 +108,7 @@ def _member(view: memoryview, at: int, step: str, package: str) -> tuple[str, me
     try:
         fields = _LOCAL.unpack_from(view, at)
     except struct.error:
-        raise PackageInvalid(step, package, f"cut off in a header at octet {at}") from None
+        raise PackageInvalid(step, package, f"cut off at octet {at}", fix=_FETCH) from None
     method, size, stored, name_octets, extra = fields[3], fields[7], fields[8], fields[9], fields[10]
     begin = at + _LOCAL.size
     name = bytes(view[begin : begin + name_octets]).decode("latin-1")
@@ -105,5 +118,5 @@ def _member(view: memoryview, at: int, step: str, package: str) -> tuple[str, me
         raise PackageInvalid(step, name, "compressed or with extra fields; packages are stored plainly")
     end = begin + name_octets + size
     if end > len(view):
-        raise PackageInvalid(step, name, "cut off")
+        raise PackageInvalid(step, name, "cut off", fix=_FETCH)
     return name, view[end - size : end], end

@@ -6,6 +6,7 @@ how records are laid out on the workbench, and how tables become members.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,6 +14,7 @@ from typing import Any
 
 import orjson
 
+from evidence.attribution import BUCKET_US, GRACE_NS, METHOD_VERSION, METHODS
 from evidence.canonical import canonical, u64
 from evidence.package.model import (
     CHECKPOINT,
@@ -33,10 +35,13 @@ from evidence.package.model import (
     records_name,
     segment_name,
 )
-from evidence.package.workbench import SQL_FILES, TABLES, Workbench
+from evidence.package.workbench import SQL_FILES, TABLES, Workbench, sql_text
+from evidence.scope import ESTATE
+from evidence.sources import s3_access, slurm_sacct
 from evidence.sources.segments import SCHEMAS
 
 _I63 = 1 << 63
+SOURCES = {info.name: info for info in (s3_access.INFO, slurm_sacct.INFO)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +63,7 @@ class RunRef:
     result: str
     access: tuple[str, ...]
     jobs: tuple[str, ...]
-    grace_us: int
+    counts: Mapping[str, Any]
     scope: str
     seq: int
 
@@ -94,8 +99,11 @@ def read_contents(records: list[tuple[Range, Sequence[PackedRecord]]]) -> Conten
     for rng, packed in records:
         for record in packed:
             kind = record.fields.get("kind")
-            if kind == "log_segment":
+            if kind == "source_object":
+                _check_source(orjson.loads(record.public), rng, record)
+            elif kind == "log_segment":
                 body = orjson.loads(record.public)
+                _check_source(body, rng, record)
                 _add(
                     contents, body, rng, record,
                     name="segment_id", root="root", schema=body.get("source_name"),
@@ -104,7 +112,40 @@ def read_contents(records: list[tuple[Range, Sequence[PackedRecord]]]) -> Conten
                 body = orjson.loads(record.public)
                 _add(contents, body, rng, record, name="run_id", root="result_root", schema="attribution")
                 contents.runs.append(_run(body, rng, record))
+        _check_rows(rng, packed)
     return contents
+
+
+def _check_source(body: dict[str, Any], rng: Range, record: PackedRecord) -> None:
+    """What a source is (its class above all) is a property of its format, not the operator's to say."""
+    info = SOURCES.get(str(body.get("source_name")))
+    if info is None:
+        raise Malformed(f"{rng.scope} {record.seq}: a source that this release does not know")
+    want: dict[str, str] = {"source_class": info.source_class, "time_means": info.time_means}
+    want["resolution_ns"] = u64(info.resolution_ns)
+    if any(body.get(name, value) != value for name, value in want.items()) or "source_class" not in body:
+        raise Malformed(f"{rng.scope} {record.seq}: claims another class or time than {info.name} has")
+
+
+def _check_rows(rng: Range, packed: Sequence[PackedRecord]) -> None:
+    """Each object has as many committed rows as its record says (the estate's tells those of all scopes)."""
+    said: dict[str, int] = {}
+    committed: dict[str, int] = {}
+    for record in packed:
+        kind = record.fields.get("kind")
+        if kind in ("source_object", "log_segment"):
+            body = orjson.loads(record.public)
+            name, rows = str(body.get("object_id")), body.get("rows")
+            table = said if kind == "source_object" else committed
+            if name in table or type(rows) is not int:
+                raise Malformed(f"{rng.scope} {record.seq}: an object counted twice, or without a count")
+            table[name] = rows
+    for name in sorted(said.keys() | committed.keys()):
+        have, want = committed.get(name, 0), said.get(name, -1)
+        if not (have <= want if rng.scope == ESTATE else have == want):
+            raise Malformed(
+                f"{rng.scope}: {have} rows are committed of object {name}, its record says {want}"
+            )
 
 
 def _add(
@@ -131,18 +172,30 @@ def _add(
 
 
 def _run(body: dict[str, Any], rng: Range, record: PackedRecord) -> RunRef:
-    access, jobs = body.get("segments"), body.get("jobs_segment")
-    if not isinstance(access, list) or not isinstance(jobs, list):
+    access, jobs, counts = body.get("segments"), body.get("jobs_segment"), body.get("counts")
+    if not isinstance(access, list) or not isinstance(jobs, list) or not isinstance(counts, dict):
         raise Malformed(f"{rng.scope} {record.seq}: an attribution run is out of form")
-    grace = number(body.get("grace_ns")) // 1000
+    digest = hashlib.sha256(sql_text("attribution").encode()).hexdigest()
+    if (body.get("method"), body.get("sql_digest")) != (METHOD_VERSION, digest):
+        raise Malformed(f"{rng.scope} {record.seq}: an attribution by another method than this release's")
+    if (body.get("grace_ns"), body.get("bucket_ns")) != (u64(GRACE_NS), u64(BUCKET_US * 1000)):
+        raise Malformed(f"{rng.scope} {record.seq}: an attribution with another grace than {GRACE_NS} ns")
     return RunRef(
-        body["run_id"], tuple(map(str, access)), tuple(map(str, jobs)), grace, rng.scope, record.seq
+        body["run_id"], tuple(map(str, access)), tuple(map(str, jobs)), counts, rng.scope, record.seq
     )
 
 
 def repeatable(run: RunRef, contents: Contents) -> bool:
     """Whether all that a run read is in this package (a job list may belong to an earlier window)."""
     return all(s in contents.segments for s in (*run.access, *run.jobs))
+
+
+def method_counts(rows: Iterable[tuple[Any, ...]]) -> dict[str, int]:
+    """Accesses by method, of the rows of an attribution."""
+    counts = dict.fromkeys(METHODS, 0)
+    for row in rows:
+        counts[row[1]] = counts.get(row[1], 0) + 1
+    return counts
 
 
 def fill_records(bench: Workbench, predicate: Predicate, contents: Contents) -> None:
@@ -158,12 +211,14 @@ def fill_records(bench: Workbench, predicate: Predicate, contents: Contents) -> 
 
 def _record_row(rng: Range, record: PackedRecord, window: tuple[int, int]) -> tuple[Any, ...]:
     f = record.fields
+    names = f.get("kind"), f.get("version"), f.get("source"), f.get("boot_id")
     try:
         event = number(f["event_time"]) if "event_time" in f else None
-        received, source_seq = number(f["received_time"]), number(f["source_seq"])
-        names = str(f["kind"]), int(f["version"]), str(f["source"]), str(f["boot_id"])
-    except (KeyError, TypeError, ValueError):
+        received, source_seq = number(f.get("received_time")), number(f.get("source_seq"))
+    except Malformed:
         raise Malformed(f"seq {record.seq}: the header is out of form") from None
+    if tuple(map(type, names)) != (str, int, str, str):
+        raise Malformed(f"seq {record.seq}: the header is out of form")
     at = received if event is None else event
     if max(at, received, source_seq) >= _I63:
         raise Malformed(f"seq {record.seq}: a time or number is out of range")
@@ -199,8 +254,6 @@ def expected_members(predicate: Predicate, segments: Iterable[str]) -> set[str]:
 
 def manifest(members: Mapping[str, bytes | memoryview]) -> bytes:
     """The manifest over all members but itself and the envelope that signs it."""
-    import hashlib
-
     return canonical(
         {
             "v": 1,

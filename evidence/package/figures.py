@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from evidence.canonical import canonical, u64
+from evidence.package.contents import Contents, repeatable
 from evidence.package.model import REPORT, Predicate
 from evidence.package.workbench import Workbench
 
@@ -30,12 +31,15 @@ REVEALS = (
 )
 
 
-def figures(bench: Workbench, predicate: Predicate, tables: dict[str, int]) -> dict[str, Any]:
+def figures(
+    bench: Workbench, predicate: Predicate, contents: Contents, tables: dict[str, int]
+) -> dict[str, Any]:
     """All figures of a package.
 
     Args:
         bench: tables are built.
         predicate: what the signer states.
+        contents: segments and runs that the records commit to.
         tables: number of rows of each table.
 
     Returns:
@@ -49,6 +53,7 @@ def figures(bench: Workbench, predicate: Predicate, tables: dict[str, int]) -> d
         "origin": predicate.origin,
         "window": [utc(t) for t in predicate.window],
         "window_ns": [u64(t) for t in predicate.window],
+        "lateness_ns": u64(predicate.lateness_ns),
         "made": utc(predicate.made_ns),
         "labels": labels(predicate),
         "claim": CLAIM,
@@ -56,7 +61,7 @@ def figures(bench: Workbench, predicate: Predicate, tables: dict[str, int]) -> d
         "ranges": [[r.scope, r.scope_id, r.begin, r.end] for r in predicate.ranges],
         "tool": sorted([k, v] for k, v in predicate.tool.items()),
         "tables": [[name, tables[name]] for name in sorted(tables)],
-        "findings": findings(bench, predicate),
+        "findings": findings(bench, predicate, contents),
         "records": _records(bench),
         "decisions": _decisions(bench),
         "links": _links(bench),
@@ -92,20 +97,20 @@ def labels(predicate: Predicate) -> list[str]:
     return out
 
 
-def findings(bench: Workbench, predicate: Predicate) -> list[str]:
+def findings(bench: Workbench, predicate: Predicate, contents: Contents) -> list[str]:
     """What a reader must not miss, most serious first."""
     out = [f"Provisional: {why}." for why in predicate.provisional]
     if predicate.faults:
         out.append("Fault injection was enabled in the window: what it shows is a test, not operation.")
     for link, verdict, n in bench.rows(
-        "SELECT link, encrypted, count(*) FROM links WHERE in_window = 1 AND encrypted <> 'yes'"
-        " GROUP BY ALL ORDER BY ALL"
+        "SELECT coalesce(link, '(not named)'), encrypted, count(*) FROM links"
+        " WHERE in_window = 1 AND encrypted IS DISTINCT FROM 'yes' GROUP BY ALL ORDER BY ALL"
     ):
         word = "was not encrypted" if verdict == "no" else "could not be told to be encrypted"
         out.append(f"Link {link} {word} in {plural(n, 'interval')}.")
     for ended, n in bench.rows(
-        "SELECT ended, count(*) FROM rotations WHERE in_window = 1 AND ended <> 'complete'"
-        " GROUP BY ALL ORDER BY ALL"
+        "SELECT coalesce(ended, '(not told)'), count(*) FROM rotations"
+        " WHERE in_window = 1 AND ended IS DISTINCT FROM 'complete' GROUP BY ALL ORDER BY ALL"
     ):
         out.append(f"{plural(n, 'rotation')} ended as {ended}.")
     for uri, n in bench.rows(
@@ -121,10 +126,31 @@ def findings(bench: Workbench, predicate: Predicate) -> list[str]:
             out.append(
                 f"{plural(other, 'access', 'accesses')} by a job id that was not on the node of the address."
             )
-    (late,) = bench.rows("SELECT count(*) FROM records WHERE in_window = 0")[0]
+    (unclear,) = bench.rows(
+        "SELECT count(*) FROM decisions WHERE in_window = 1 AND allowed NOT IN ('true', 'false')"
+        " OR allowed IS NULL"
+    )[0]
+    if unclear:
+        out.append(f"{plural(unclear, 'decision')} neither admitted nor refused: counted in neither.")
+    for run in contents.runs:
+        if not repeatable(run, contents):
+            (n,) = bench.rows("SELECT count(*) FROM attribution_row WHERE segment_id = $1", [run.result])[0]
+            out.append(
+                f"{plural(n, 'access', 'accesses')} laid to jobs by record {run.seq}, whose inputs are not in"
+                " this package: the operator's statement, not repeated."
+            )
+    (twice,) = bench.rows(
+        "SELECT count(*) FROM (SELECT access_id FROM attribution_row GROUP BY access_id"
+        " HAVING count(DISTINCT segment_id) > 1)"
+    )[0]
+    if twice:
+        out.append(f"{plural(twice, 'access', 'accesses')} attributed more than once: the latest run counts.")
+    late = bench.rows("SELECT kind, count(*) FROM records WHERE in_window = 0 GROUP BY kind ORDER BY kind")
     if late:
+        kinds = ", ".join(f"{n} {kind}" for kind, n in late)
         out.append(
-            f"{plural(late, 'record')} of the range outside the window by event time: listed, not counted."
+            f"{plural(sum(n for _, n in late), 'record')} of the range outside the window by event time"
+            f" ({kinds}): listed, not counted."
         )
     return out
 

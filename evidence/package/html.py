@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import html
 from collections.abc import Sequence
-from html import escape
 from typing import Any
 
 from evidence.package.layout import Block, Grid, Heading, Text, blocks, title
@@ -26,6 +26,11 @@ th,td{text-align:left;vertical-align:top;padding:.3rem .6rem;border-bottom:1px s
 td{overflow-wrap:anywhere}
 th.n,td.n{text-align:right;font-variant-numeric:tabular-nums;overflow-wrap:normal;white-space:nowrap}
 """.strip()
+
+
+def escape(text: str) -> str:
+    """Text as HTML; characters that can't be seen, or that turn text around, are shown as `?`."""
+    return html.escape("".join(ch if ch.isprintable() else "?" for ch in text))
 
 
 def render(f: dict[str, Any]) -> bytes:

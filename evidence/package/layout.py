@@ -59,6 +59,7 @@ def _first_page(f: dict[str, Any]) -> list[Block]:
     facts = [
         ["Scope", f["scope"] + (" (operator's own)" if f["estate"] else "")],
         ["Window", f"{f['window'][0]} to {f['window'][1]} (end excluded)"],
+        ["Lateness bound", f"{_n(int(f['lateness_ns']) // 1_000_000_000)} s after the window"],
         ["Made", f["made"]],
         ["Log", f["origin"]],
         ["Standing", "; ".join(f["labels"])],
@@ -182,6 +183,13 @@ def _attribution(f: dict[str, Any]) -> list[Block]:
             [[m, _n(n), _n(int(o))] for m, n, o in a["methods"]],
             (50, 20, 30),
             frozenset({1, 2}),
+        )
+    )
+    out.append(
+        Text(
+            "Leases of addresses, and how many runs of others fit, are the operator's statement as committed "
+            "when the accesses were laid to jobs; all else is computed again by `verify`.",
+            "note",
         )
     )
     share = f"{a['matched_permille'] // 10}.{a['matched_permille'] % 10} %"

@@ -6,6 +6,7 @@ decoder refuses unknown fields and other types, and never repairs.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -29,6 +30,13 @@ MANIFEST, ENVELOPE, CHECKPOINT, SIGNER = (
     "signer.json",
 )
 README, SCRIPT, FIGURES, HTML, PDF = "README.md", "verify80.py", "figures.json", "report.html", "report.pdf"
+
+#: What the signer may say of custody, of the anchor and of an open window: nothing else reaches page one.
+CUSTODY = frozenset({"embedded (not separated)"})
+ANCHORED = frozenset({"self-asserted"})
+PROVISIONAL = frozenset({"no checkpoint yet after the end of the window and its lateness bound"})
+TOOLS = ("duckdb", "reportlab", "sluicegate")
+_VERSION = re.compile(r"[0-9][0-9A-Za-z.+!_-]{0,63}")
 
 #: Kinds whose sensitive part a tenant's package releases: the tenant's own names and reasons. Of what is
 #: shared (links, permits, rotations, who fetched a log) it stays withheld; the estate's releases all.
@@ -197,8 +205,12 @@ class Predicate:
         bounds = number(window["from_ns"]), number(window["to_ns"])
         if not ranges or bounds[0] >= bounds[1] or len({r.scope_id for r in ranges}) != len(ranges):
             raise Malformed("an empty window, no range, or a scope twice")
-        if not all(type(t) is str for t in (*v["provisional"], *v["tool"].values())):
-            raise Malformed("provisional or tool has another type")
+        tool = shape(v["tool"], dict.fromkeys(TOOLS, str))
+        if not all(_VERSION.fullmatch(t) for t in tool.values()):
+            raise Malformed("tool does not name versions")
+        said = [type(t) is str and t in PROVISIONAL for t in v["provisional"]]
+        if not all(said) or len(said) > 1 or v["custody"] not in CUSTODY or v["anchored"] not in ANCHORED:
+            raise Malformed("a label that this release does not know, or can't verify")
         return cls(
             v["origin"], bounds, number(v["lateness_ns"]), ranges, number(v["made_ns"]),
             tuple(v["provisional"]), v["anchored"], v["custody"], v["faults"], v["tool"],
@@ -250,11 +262,64 @@ class HeadProof:
 
 
 @dataclass(frozen=True, slots=True)
+class Before:
+    """The last record before the range: its header, the digests of its bodies, its path to the head at begin.
+
+    It tells when that record was received, so that a range can't begin later than its window unnoticed.
+    """
+
+    header: str
+    header_salt: bytes
+    public_digest: bytes
+    sensitive_digest: bytes
+    path: tuple[bytes, ...]
+
+    @property
+    def leaf(self) -> bytes:
+        """Leaf hash of the record."""
+        digest = part_digest(self.header_salt, self.header.encode())
+        return record_leaf_hash(digest, self.public_digest, self.sensitive_digest)
+
+    def received_ns(self) -> int:
+        """When the record was received.
+
+        Raises:
+            Malformed: the header does not tell.
+        """
+        fields = load(self.header.encode())
+        return number(fields.get("received_time") if type(fields) is dict else None)
+
+    def encode(self) -> dict[str, Any]:
+        """JSON value."""
+        return {
+            "header": self.header,
+            "header_salt": self.header_salt.hex(),
+            "public_digest": self.public_digest.hex(),
+            "sensitive_digest": self.sensitive_digest.hex(),
+            "path": [h.hex() for h in self.path],
+        }
+
+    @classmethod
+    def decode(cls, value: object) -> Before:
+        """Read the JSON value strictly."""
+        fields = dict.fromkeys(("header", "header_salt", "public_digest", "sensitive_digest"), str)
+        v = shape(value, {**fields, "path": list})
+        return cls(
+            v["header"], hex_bytes(v["header_salt"], 16), hex_bytes(v["public_digest"], 32),
+            hex_bytes(v["sensitive_digest"], 32), _hashes(v["path"]),
+        )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
 class ScopeProofs:
-    """Proofs of one scope's range: frontier at its begin, heads at its end and (unless 0) its begin."""
+    """Proofs of one scope's range: frontier at its begin, heads at its end and (unless 0) its begin.
+
+    `before` is None exactly when the range begins at 0.
+    """
 
     frontier: Frontier
     begin: HeadProof | None
+    before: Before | None
     end: HeadProof
 
     def encode(self) -> bytes:
@@ -266,6 +331,7 @@ class ScopeProofs:
                     "nodes": [h.hex() for h in self.frontier.nodes],
                 },
                 "begin": None if self.begin is None else self.begin.encode(),
+                "before": None if self.before is None else self.before.encode(),
                 "end": self.end.encode(),
             }
         )
@@ -277,14 +343,16 @@ class ScopeProofs:
         Raises:
             Malformed: anything else.
         """
-        v = shape(load(data), {"frontier": dict, "begin": (dict, type(None)), "end": dict})
+        maybe = (dict, type(None))
+        v = shape(load(data), {"frontier": dict, "begin": maybe, "before": maybe, "end": dict})
         f = shape(v["frontier"], {"size": str, "nodes": list})
         try:
             frontier = Frontier(number(f["size"]), _hashes(f["nodes"]))
         except EvidenceError as why:
             raise Malformed(str(why)) from None
         begin = None if v["begin"] is None else HeadProof.decode(v["begin"])
-        return cls(frontier, begin, HeadProof.decode(v["end"]))
+        before = None if v["before"] is None else Before.decode(v["before"])
+        return cls(frontier, begin, before, HeadProof.decode(v["end"]))
 
 
 def _hashes(values: list[object]) -> tuple[bytes, ...]:

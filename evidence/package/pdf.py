@@ -15,7 +15,7 @@ from xml.sax.saxutils import escape
 from evidence.package.layout import Block, Grid, Heading, Text, blocks, title
 
 _CHUNK = 200  # rows drawn as one table
-_CELL = 600  # characters of a cell; the tables have all of it
+_CELL_LINES = 40  # lines of a cell of the widest letters; the tables have all of it
 _INK, _SOFT, _LINE, _HEAD, _WARN, _WARN_BG = "#17202a", "#566573", "#d5dbe1", "#eef2f6", "#9a3412", "#fff4ed"
 _MARGIN = 48
 _PAD = 6  # of a reportlab frame
@@ -48,7 +48,7 @@ def _furniture(canvas: Any, document: Any, f: dict[str, Any]) -> None:
     canvas.saveState()
     canvas.setFont("Helvetica", 8)
     canvas.setFillColor(_SOFT)
-    canvas.drawString(_MARGIN, height - 36, _plain(f"Sluicegate evidence package  |  {f['scope']}")[:90])
+    canvas.drawString(_MARGIN, height - 36, _plain(f"Sluicegate evidence package  |  {f['scope']}")[:60])
     canvas.drawRightString(width - _MARGIN, height - 36, _plain(f"{f['window'][0]} to {f['window'][1]}"))
     canvas.setStrokeColor(_LINE)
     canvas.line(_MARGIN, height - 42, width - _MARGIN, height - 42)
@@ -126,9 +126,10 @@ class _Draw:
         from reportlab.platypus import Table, TableStyle
 
         body = [
-            [self._p(v[:_CELL], "number" if i in numbers else "cell") for i, v in enumerate(row)]
+            [self._p(_cut(v, widths[i]), "number" if i in numbers else "cell") for i, v in enumerate(row)]
             for row in rows
         ]
+        texts = set(range(len(widths))) - numbers
         table = Table([head, *body], colWidths=widths, repeatRows=1, hAlign="LEFT")
         table.setStyle(
             TableStyle(
@@ -138,12 +139,20 @@ class _Draw:
                     ("VALIGN", (0, 0), (-1, -1), "TOP"),
                     ("LEFTPADDING", (0, 0), (-1, -1), 4),
                     ("RIGHTPADDING", (0, 0), (-1, -1), 4),
+                    *(("RIGHTPADDING", (i, 0), (i, -1), 10) for i in sorted(numbers)[:-1]),
+                    *(("RIGHTPADDING", (i, 0), (i, -1), 14) for i in numbers if i + 1 in texts),
                     ("TOPPADDING", (0, 0), (-1, -1), 2.4),
                     ("BOTTOMPADDING", (0, 0), (-1, -1), 2.6),
                 ]
             )
         )
         return table
+
+
+def _cut(text: str, width: float) -> str:
+    """Cut a text visibly before its cell could grow taller than a page."""
+    room = _CELL_LINES * max(int((width - 8) / 7.2), 2)  # 7.2 points: a W of the cell's font
+    return text if len(text) <= room else text[: room - 4] + " ..."
 
 
 def _plain(text: str) -> str:

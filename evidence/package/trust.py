@@ -2,7 +2,7 @@
 
 The trust root always comes from outside the package: a trust file (origin, keys, scope ids by name) or the
 fingerprint of a key. From inside comes only what must then connect to it: the signer and the history of
-signing keys, each change signed by old and new key (`signing.accepted_keys`).
+signing keys, each change signed by old and new key (`signing.key_history`).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from evidence.checkpoint import VerifierKey
 from evidence.errors import CheckpointInvalid, EvidenceError, KeyHistoryInvalid, TrustInvalid
 from evidence.package.model import Malformed, load, shape
 from evidence.scope import check_scope_id
-from evidence.signing import accepted_keys
+from evidence.signing import KeyHistory, key_history
 
 TRUST_TYPE = "sluicegate.io/trust"
 
@@ -126,20 +126,23 @@ class SignerFile:
         except CheckpointInvalid as why:
             raise Malformed(str(why)) from None
 
-    def accepted(self, trust: Trust, origin: str) -> list[VerifierKey]:
-        """Keys that the trust root vouches for, the signer among them.
+    def accepted(self, trust: Trust, origin: str) -> KeyHistory:
+        """The history of keys that the trust root vouches for; the signer is the last of it.
 
         Raises:
-            KeyHistoryInvalid: the history does not hold, or does not connect the signer to the trust root.
+            KeyHistoryInvalid: the history does not hold, does not connect the signer to the trust root, or
+                says that the signer's key was replaced.
         """
-        roots = self._roots(trust)
-        accepted = [k for root in roots for k in accepted_keys(root, self.changes, origin)]
-        if self.signer not in accepted:
-            raise KeyHistoryInvalid(
-                "the package is signed by a key that the trust root does not vouch for",
-                fix="compare its fingerprint with the operator's by another channel; not from here",
-            )
-        return accepted
+        histories = [key_history(root, self.changes, origin) for root in self._roots(trust)]
+        for history in histories:
+            if self.signer == history.current:
+                return history
+        if any(self.signer in history.keys for history in histories):
+            raise KeyHistoryInvalid("the package is signed by a key that was replaced before")
+        raise KeyHistoryInvalid(
+            "the package is signed by a key that the trust root does not vouch for",
+            fix="compare its fingerprint with the operator's by another channel; not from here",
+        )
 
     def _roots(self, trust: Trust) -> list[VerifierKey]:
         if trust.keys:
@@ -158,7 +161,7 @@ class SignerFile:
 
 
 def _keys_of(change: Mapping[str, Any]) -> list[VerifierKey]:
-    """Keys a change names; whether it holds is decided by `accepted_keys`."""
+    """Keys a change names; whether it holds is decided by `key_history`."""
     try:
         statement = load(str(change.get("statement", "")).encode())
         return [VerifierKey.parse(str(statement[n])) for n in ("old", "new") if n in statement]

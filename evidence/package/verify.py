@@ -41,7 +41,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from evidence.checkpoint import Checkpoint, VerifierKey, decode_base64, open_checkpoint
-from evidence.errors import EvidenceError, PackageInvalid
+from evidence.errors import EvidenceError, PackageInvalid, SignatureInvalid
 from evidence.kinds import KINDS
 from evidence.limits import LIMITS
 from evidence.merkle import leaf_hash as row_hash
@@ -51,6 +51,7 @@ from evidence.package.contents import (
     Contents,
     expected_members,
     fill_records,
+    method_counts,
     read_contents,
     repeatable,
 )
@@ -84,8 +85,9 @@ from evidence.package.model import (
 from evidence.package.resources import resource
 from evidence.package.trust import SignerFile, Trust
 from evidence.package.workbench import SQL_FILES, TABLES, Workbench, sql_text
-from evidence.scope import EMPTY_HEAD
+from evidence.scope import EMPTY_HEAD, Head
 from evidence.scopemap import tick_leaf, verify_map
+from evidence.signing import KeyHistory
 
 VERIFIED = "verified"
 NO_SIGNER = "consistent, signer not established"
@@ -132,7 +134,8 @@ def verify(path: Path, trust: Trust) -> Verdict:
             octets = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
     except (OSError, ValueError) as why:
         reason = why.strerror if isinstance(why, OSError) else "is empty"
-        raise PackageInvalid("2", path.name, f"cannot be read ({reason})") from None
+        fix = "see that it is a file that you may read, and not empty"
+        raise PackageInvalid("2", path.name, f"cannot be read ({reason})", fix=fix) from None
     # Not closed by hand: an error may still hold views of it.
     return verify_octets(memoryview(octets), trust, path.name)
 
@@ -146,10 +149,10 @@ def verify_octets(octets: bytes | memoryview, trust: Trust, name: str = "package
 
 def _verify(members: Members, trust: Trust, digest: str) -> Verdict:
     early = _statement(members)
-    signer, accepted = _signer(members, trust, early.origin)  # 3
+    signer, history = _signer(members, trust, early.origin)  # 3
     predicate = _envelope(members, signer)  # 4, 5
     _manifest(members)  # 6
-    checkpoint = _checkpoint(members, accepted, trust.origin or predicate.origin, predicate)  # 7
+    checkpoint = _checkpoint(members, history, trust.origin or predicate.origin, predicate)  # 7
     scopes_known = _scopes(predicate, trust)  # 8
     records: list[tuple[Range, Sequence[PackedRecord]]] = [
         (r, _range(members, r, checkpoint, predicate))
@@ -197,10 +200,10 @@ def _statement(members: Members) -> Predicate:
     return predicate
 
 
-def _signer(members: Members, trust: Trust, origin: str) -> tuple[VerifierKey, list[VerifierKey]]:
-    """3. Signer and accepted keys."""
+def _signer(members: Members, trust: Trust, origin: str) -> tuple[VerifierKey, KeyHistory]:
+    """3. Signer and history of keys."""
 
-    def run() -> tuple[VerifierKey, list[VerifierKey]]:
+    def run() -> tuple[VerifierKey, KeyHistory]:
         file = SignerFile.decode(_member(members, "3", SIGNER))
         return file.signer, file.accepted(trust, trust.origin or origin)
 
@@ -253,12 +256,18 @@ def _manifest(members: Members) -> None:
             raise PackageInvalid("6", m["name"], "differs from its size or digest in the manifest")
 
 
-def _checkpoint(
-    members: Members, accepted: list[VerifierKey], origin: str, predicate: Predicate
-) -> Checkpoint:
-    """7. The signed head of the tick log."""
+def _checkpoint(members: Members, history: KeyHistory, origin: str, predicate: Predicate) -> Checkpoint:
+    """7. The signed head of the tick log, by the key that was in force at its size."""
     note = _member(members, "7", CHECKPOINT)
-    checkpoint: Checkpoint = _guard("7", CHECKPOINT, lambda: open_checkpoint(note, accepted, origin))
+
+    def run() -> Checkpoint:
+        size = open_checkpoint(note, history.keys, origin).size
+        try:
+            return open_checkpoint(note, history.in_force(size), origin)
+        except SignatureInvalid:
+            raise Malformed("is signed by a key that was not in force at its size") from None
+
+    checkpoint: Checkpoint = _guard("7", CHECKPOINT, run)
     if note.count("\u2014".encode()) != 1:
         raise PackageInvalid("7", CHECKPOINT, "carries signatures that nothing here checks")
     if predicate.origin != checkpoint.origin:
@@ -295,6 +304,9 @@ def _range(members: Members, rng: Range, checkpoint: Checkpoint, predicate: Pred
         begin_head = begin.head
         if begin.tick > proofs.end.tick:
             raise PackageInvalid("8", name, "the range begins at a later tick than it ends")
+    if proofs.end.tick != checkpoint.size - 1:
+        raise PackageInvalid("8", name, "the range ends at an older head than the checkpoint's")
+    _guard("8", name, lambda: _starts_early(rng, proofs, begin_head, predicate))
     stated = (rng.begin, rng.end)
     if stated != (begin_head.size, proofs.end.head.size) or proofs.frontier.size != rng.begin:
         raise PackageInvalid("8", name, "the range is not the one between the two proved heads")
@@ -312,6 +324,17 @@ def _head(rng: Range, proof: HeadProof, checkpoint: Checkpoint) -> None:
     leaf = tick_leaf(proof.map_root, proof.tick)
     verify_inclusion(leaf, proof.tick, checkpoint.size, proof.tick_proof, checkpoint.root)
     verify_map(rng.scope_id, proof.head, proof.map_proof, proof.map_root)
+
+
+def _starts_early(rng: Range, proofs: ScopeProofs, begin: Head, predicate: Predicate) -> None:
+    """The last record that the range leaves out was received before the window."""
+    if proofs.before is None:
+        if begin.size:
+            raise Malformed("the last record before the range is not shown")
+        return
+    verify_inclusion(proofs.before.leaf, begin.size - 1, begin.size, proofs.before.path, begin.root)
+    if proofs.before.received_ns() > predicate.window[0]:
+        raise Malformed(f"the range begins late: record {rng.begin - 1} was received in the window")
 
 
 def _lines(members: Members, name: str, step: str = "9") -> Iterator[bytes]:
@@ -420,7 +443,7 @@ def _tables(
             )
         if predicate.tool.get("duckdb") != duckdb.__version__:
             notes.append("tables/*.parquet: made with another version of DuckDB, compared by content")
-        value = figures.figures(bench, predicate, counts)
+        value = figures.figures(bench, predicate, contents, counts)
     if members[FIGURES] != figures.encode(value):
         raise PackageInvalid("15", FIGURES, "differs from the figures computed again from the tables")
     if members[HTML] != html.render(value):
@@ -435,7 +458,7 @@ def _attribution(bench: Workbench, run: Any, contents: Contents, notes: list[str
             f"attribution run at record {run.scope} {run.seq}: inputs of an earlier window, not repeated"
         )
         return
-    again, committed = bench.attribute_as_committed(run.access, run.jobs, run.result, run.grace_us)
+    again, committed = bench.attribute_as_committed(run.access, run.jobs, run.result)
     if again != committed:
         place = next((a[0] for a, c in zip(again, committed, strict=False) if a != c), "number of rows")
         raise PackageInvalid(
@@ -443,6 +466,10 @@ def _attribution(bench: Workbench, run: Any, contents: Contents, notes: list[str
             segment_name(run.result),
             "the committed result is not what the inputs give",
             record=f"access {place}",
+        )
+    if run.counts != method_counts(committed):
+        raise PackageInvalid(
+            "13", segment_name(run.result), f"record {run.seq} counts otherwise than its rows"
         )
 
 
@@ -478,8 +505,8 @@ def _labels(predicate: Predicate, contents: Contents) -> None:
     """16. Labels are not milder than the records."""
     if contents.faults and not predicate.faults:
         raise PackageInvalid("16", ENVELOPE, "hides that faults were enabled, as a record in it says")
-    if predicate.anchored != "self-asserted":
-        raise PackageInvalid("16", ENVELOPE, "claims an anchor that it does not carry")
+    if not predicate.provisional and predicate.made_ns < predicate.window[1] + predicate.lateness_ns:
+        raise PackageInvalid("16", ENVELOPE, "was made before the end of its window, and is not provisional")
 
 
 def _pdf(members: Members, predicate: Predicate, value: dict[str, Any], notes: list[str]) -> None:

@@ -7,16 +7,18 @@ its configuration is locked. It never runs SQL that came with a package.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from importlib.resources import files
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from evidence.canonical import decode_canonical
+from evidence.attribution import GRACE_NS
+from evidence.canonical import decode_canonical, parse_u64
 from evidence.errors import NotCanonical
 from evidence.package.model import Malformed
-from evidence.sources.segments import SCHEMAS
+from evidence.sources.segments import REQUIRED, SCHEMAS, WIDE
 
 SQL_FILES = (
     "accesses", "attribution", "candidates", "committed", "decisions", "gate", "inputs", "jobs", "links",
@@ -40,6 +42,10 @@ _COLUMNS = {
 }
 
 
+#: What a spreadsheet may take for a formula, also behind blanks and in full width; or our own apostrophe.
+_FORMULA = re.compile("[\\s\x00\ufeff\u200b]*[=+\\-@\uff1d\uff0b\uff0d\uff20]|[\t\r\n\x00']")
+
+
 def sql_text(name: str) -> str:
     """Frozen SQL of this report version."""
     return files("evidence").joinpath("package", "sql", "v1", f"{name}.sql").read_text("ascii")
@@ -57,6 +63,7 @@ class Workbench:
                 "autoinstall_known_extensions": "false",
                 "autoload_known_extensions": "false",
                 "allow_community_extensions": "false",
+                "temp_directory": "",  # nothing spills beside the caller's files
             }
         )
         if scratch is not None:
@@ -121,22 +128,22 @@ class Workbench:
         """Parse the rows of all loaded segments, once: call it after the last `load_segment`."""
         self.script("rows")
 
-    def attribute(self, access: Iterable[str], jobs: Iterable[str], grace_us: int) -> None:
+    def attribute(self, access: Iterable[str], jobs: Iterable[str]) -> None:
         """Prepare the inputs of one attribution run over segments (leases and rivals are filled apart)."""
         self.clear("run_part", "run_grace")
         self.fill("run_part", [*(("access", s) for s in access), *(("job", s) for s in jobs)])
-        self.fill("run_grace", [(grace_us,)])
+        self.fill("run_grace", [(GRACE_NS // 1000,)])
         self.script("inputs")
 
     def attribute_as_committed(
-        self, access: Iterable[str], jobs: Iterable[str], result: str, grace_us: int
+        self, access: Iterable[str], jobs: Iterable[str], result: str
     ) -> tuple[list[tuple[Any, ...]], list[tuple[Any, ...]]]:
         """Run a committed attribution again.
 
         Returns:
             Rows as recomputed and rows as committed, both in order of access.
         """
-        self.attribute(access, jobs, grace_us)
+        self.attribute(access, jobs)
         self.fill("run_part", [("result", result)])
         self.script("committed")
         committed = self.rows("SELECT * EXCLUDE (segment_id, row) FROM att_result ORDER BY access_id")
@@ -205,13 +212,22 @@ def check_row(line: bytes, schema: str, index: int) -> str:
         row = decode_canonical(line)
     except NotCanonical:
         raise Malformed(f"row {index} is not canonical") from None
-    if type(row) is not dict or not row.keys() <= columns.keys():
+    if type(row) is not dict or not REQUIRED[schema] <= row.keys() <= columns.keys():
         raise Malformed(f"row {index} has other columns")
     for name, value in row.items():
         kind = int if columns[name] == "BIGINT" else str
         if type(value) is not kind:
             raise Malformed(f"row {index}: {name} has another type")
+        if name in WIDE[schema] and not _is_number(value):
+            raise Malformed(f"row {index}: {name} is no number in decimal below 2^63")
     return line.decode()
+
+
+def _is_number(value: object) -> bool:
+    try:
+        return parse_u64(value) < 1 << 63
+    except NotCanonical:
+        return False
 
 
 def _cell(value: object) -> str:
@@ -220,6 +236,6 @@ def _cell(value: object) -> str:
     if isinstance(value, int):
         return str(value)
     text = str(value)
-    if text[:1] in ("=", "+", "-", "@", "\t", "\r", "'"):
+    if _FORMULA.match(text):
         text = "'" + text
     return '"' + text.replace('"', '""') + '"'

@@ -67,7 +67,7 @@ def _numbers(body: str, room: int) -> list[str]:
         if m is None:
             raise Unparsed("node list has a range that is out of form")
         first, last = int(m[1]), int(m[2] or m[1])
-        if last < first or last - first >= room:
+        if last < first or len(out) + last - first >= room:
             raise Unparsed("node list has a range that is out of bounds")
         out += [str(n).zfill(len(m[1])) for n in range(first, last + 1)]
     return out

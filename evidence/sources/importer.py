@@ -3,14 +3,19 @@
 Decides what is committed: per scope one `log_segment` record over its rows, and one `source_object`
 record that says what the object was and what became of each line. The estate's copy has the counts of the
 whole object; a tenant's has its own rows, and the quarantined lines of the object, which limit what anyone
-can state. An object imported before, by the same parser, is refused: its rows would count twice.
+can state. An object imported before, by the same parser, is not imported again: its rows would count twice.
+That it was is committed in the transaction of its records, so a crash at any point repeats nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import fcntl
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from evidence.canonical import u64
 from evidence.errors import SourceRefused
@@ -28,11 +33,22 @@ from evidence.sources.base import (
     Row,
     Unparsed,
 )
-from evidence.sources.segments import ROW_VERSION, Segment, SegmentWriter, file_sha256, segment_id
+from evidence.sources.segments import (
+    ROW_VERSION,
+    Segment,
+    SegmentWriter,
+    discard,
+    file_sha256,
+    segment_id,
+    segments_of,
+)
 from evidence.sources.tenancy import TenantMap, scopes_of_access, scopes_of_job
 
-Commit = Callable[[Sequence[Draft]], None]
+if TYPE_CHECKING:
+    from evidence.outbox import Inbox
+
 SOURCE = "import"
+_DAY_NS = 86_400_000_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,12 +65,13 @@ class Identity:
 
 @dataclass(frozen=True, slots=True)
 class Imported:
-    """Result of one import."""
+    """Result of one import; `fresh` is false, and nothing is counted, where it was imported before."""
 
     object_id: str
     info: Info
     counts: Counts
     segments: tuple[Segment, ...]
+    fresh: bool = True
 
 
 @dataclass(slots=True)
@@ -90,17 +107,17 @@ def sacct_format(tenants: TenantMap, sacct: slurm_sacct.Sacct) -> Format:
 
 
 def import_log(
-    path: Path, fmt: Format, identity: Identity, *, folder: Path, commit: Commit, now_ns: int
+    path: Path, fmt: Format, identity: Identity, *, folder: Path, inbox: Inbox, now_ns: int
 ) -> Imported:
-    """Import one file.
+    """Import one file, once.
 
     Args:
         path: the object as fetched, uncompressed.
         fmt: from `s3_format` or `sacct_format`; used for this file only.
         identity: what is known of the object.
         folder: the sources folder; `segments/` and `quarantine/` are made in it.
-        commit: writes drafts in one transaction (to the outbox).
-        now_ns: time of import.
+        inbox: commits drafts in one transaction, once.
+        now_ns: time of import; lines more than a day later go to quarantine.
 
     Raises:
         SourceRefused: nothing was committed, and nothing is left behind.
@@ -108,11 +125,36 @@ def import_log(
     info = fmt.info
     digest = file_sha256(path)
     object_id = segment_id("object", info.name, info.version, digest)
-    store = folder / "segments"
-    if (folder / "objects" / object_id).exists():
-        raise SourceRefused(
-            "this object was imported before", fix="nothing to do; see its source_object record"
-        )
+    with _alone(folder):
+        if inbox.has(object_id):
+            return Imported(
+                object_id, info, Counts(), tuple(segments_of(folder / "segments", object_id)), False
+            )
+        result, octets = _read_object(path, fmt, folder, object_id, digest=digest, now_ns=now_ns)
+        inbox.commit(_drafts(result, identity, digest, octets, now_ns), object_id)
+    return result
+
+
+@contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """One import at a time per sources folder: two would write into each other's files."""
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    fd = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    except BlockingIOError:
+        raise SourceRefused("another import is at work here", fix="wait until it has ended") from None
+    finally:
+        os.close(fd)
+
+
+def _read_object(
+    path: Path, fmt: Format, folder: Path, object_id: str, *, digest: str, now_ns: int
+) -> tuple[Imported, int]:
+    """Read a file into finished segments; returns them with the number of octets."""
+    info, store = fmt.info, folder / "segments"
+    discard(store, object_id)  # what a killed import finished and never committed
     quarantine = FileQuarantine(folder / "quarantine" / f"{object_id}.ndjson")
     writers: dict[str, SegmentWriter] = {}
 
@@ -123,7 +165,7 @@ def import_log(
         return writers[scope]
 
     try:
-        counts, octets = _read_whole(path, fmt, writer, quarantine, digest)
+        counts, octets = _read_whole(path, fmt, writer, quarantine, digest=digest, now_ns=now_ns)
         segments = tuple(writers[s].finish() for s in sorted(writers))
     except BaseException:
         for one in writers.values():
@@ -131,10 +173,7 @@ def import_log(
         raise
     finally:
         quarantine.close()
-    result = Imported(object_id, info, counts, segments)
-    commit(_drafts(result, identity, digest, octets, now_ns))
-    _mark(folder, object_id)
-    return result
+    return Imported(object_id, info, counts, segments), octets
 
 
 def _read_whole(
@@ -142,18 +181,24 @@ def _read_whole(
     fmt: Format,
     writer: Callable[[str], SegmentWriter],
     quarantine: Quarantine,
+    *,
     digest: str,
+    now_ns: int,
 ) -> tuple[Counts, int]:
     with path.open("rb") as stream:
         reader = LineReader(stream)
-        counts = _read(reader, fmt, writer, quarantine)
+        counts = _read(reader, fmt, writer, quarantine, now_ns + _DAY_NS)
     if reader.sha256 != digest or not counts.adds_up():
         raise SourceRefused("the object changed while it was read", fix="import a file at rest")
     return counts, reader.size
 
 
 def _read(
-    reader: LineReader, fmt: Format, writer: Callable[[str], SegmentWriter], quarantine: Quarantine
+    reader: LineReader,
+    fmt: Format,
+    writer: Callable[[str], SegmentWriter],
+    quarantine: Quarantine,
+    latest_ns: int,
 ) -> Counts:
     counts = Counts()
     header = fmt.header
@@ -169,6 +214,7 @@ def _read(
                 counts.header += 1
                 continue
             row = fmt.parse(line)
+            _not_later(fmt.times(row)[0], latest_ns)
         except Unparsed as why:
             counts.quarantine(str(why))
             quarantine.keep(line, str(why))
@@ -182,6 +228,12 @@ def _read(
         for scope in fmt.scopes(row):
             writer(scope).add(row, *fmt.times(row))
     return counts
+
+
+def _not_later(at_ns: int | None, latest_ns: int) -> None:
+    """A time in the future would stretch every join up to it."""
+    if at_ns is not None and at_ns > latest_ns:
+        raise Unparsed("time lies in the future")
 
 
 def parse_all(path: Path, fmt: Format) -> tuple[list[Row], MemoryQuarantine, Counts]:
@@ -200,13 +252,8 @@ def parse_all(path: Path, fmt: Format) -> tuple[list[Row], MemoryQuarantine, Cou
 
     keep = _Keep()
     with path.open("rb") as stream:
-        counts = _read(LineReader(stream), fmt, lambda _scope: keep, quarantine)
+        counts = _read(LineReader(stream), fmt, lambda _scope: keep, quarantine, 1 << 63)
     return rows, quarantine, counts
-
-
-def _mark(folder: Path, object_id: str) -> None:
-    (folder / "objects").mkdir(exist_ok=True, mode=0o700)
-    (folder / "objects" / object_id).touch(mode=0o400)
 
 
 def _drafts(result: Imported, identity: Identity, digest: str, octets: int, now_ns: int) -> list[Draft]:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, datetime
+from itertools import islice
 
 from evidence.sources.base import Info, Line, Row, Unparsed, event_id, present, text_of
 
@@ -35,7 +36,7 @@ _TIME = re.compile(r"(\d\d)/([A-Z][a-z]{2})/(\d{4}):(\d\d):(\d\d):(\d\d) \+0000"
 # Status, error code, four counts: between the end of the URI and the start of the referer.
 _CORE = re.compile(
     r'(?=(?:"|(?<= )-|^-) (\d{3}|-) ([A-Za-z][\w.]*|-)'
-    r' (\d{1,19}|-) (\d{1,19}|-) (\d{1,10}|-) (\d{1,10}|-) ["-])'
+    r" (0|[1-9]\d{0,13}|-) (0|[1-9]\d{0,13}|-) (0|[1-9]\d{0,9}|-) (0|[1-9]\d{0,9}|-) [\"-])"
 )
 _CORE_NAMES = ("status", "error_code", "bytes_sent", "object_size", "total_time_ms", "turnaround_ms")
 _SUFFIX: tuple[tuple[str, re.Pattern[str]], ...] = (
@@ -52,6 +53,9 @@ _SUFFIX: tuple[tuple[str, re.Pattern[str]], ...] = (
 )
 #: Suffix lengths that were ever written: 18, 23, 24, 25, 26 and 27 fields in all.
 _GENERATIONS = frozenset({1, 6, 7, 8, 9, 10})
+_MAX_PLACES = 32  # places looked at for the six values: a line made of them is no honest one
+_FIELDS = re.compile(r'["-](?s:.*)["-]')
+_GAP = re.compile(r'(?<=["-]) (?=["-])')
 _MAX_EXTRA = 4  # fields after the 27th that are kept by position, without a meaning
 _SECRET_QUERY = re.compile(
     r"(?i)([?&](?:x-amz-signature|x-amz-security-token|x-amz-credential|signature|awsaccesskeyid|sig|"
@@ -101,6 +105,8 @@ def _time_ns(text: str) -> int:
     m = _TIME.fullmatch(text)
     if m is None or m[2] not in _MONTHS:
         raise Unparsed("time is out of form")
+    if not 2006 <= int(m[3]) < 2262:  # the year S3 began; the last whole one of signed nanoseconds
+        raise Unparsed("time is out of range")
     try:
         at = datetime(
             int(m[3]), _MONTHS.index(m[2]) + 1, int(m[1]), int(m[4]), int(m[5]), int(m[6]), tzinfo=UTC
@@ -126,8 +132,10 @@ def _split_suffix(rest: str) -> tuple[str, list[str]]:
 
 def _middle(middle: str) -> dict[str, str | None]:
     """URI, six values, referer, user agent; exactly one reading or none."""
-    readings = [(m.start(), m) for m in _CORE.finditer(middle)]
-    found = [r for r in (_reading(middle, at, m) for at, m in readings) if r is not None]
+    places = list(islice(_CORE.finditer(middle), _MAX_PLACES + 1))
+    if len(places) > _MAX_PLACES:
+        raise Unparsed("ambiguous quotes: more than one reading")
+    found = [r for r in (_reading(middle, m.start(), m) for m in places) if r is not None]
     if not found:
         raise Unparsed("too few fields")
     if len(found) > 1:
@@ -155,9 +163,11 @@ def _unquote(text: str) -> str | None:
 
 
 def _pairs(text: str) -> list[tuple[str, str]]:
-    """Every way to read `text` as two fields, each quoted or a bare dash."""
-    out = []
-    for m in re.finditer(" ", text):
+    """Every way to read `text` as two fields, each quoted or a bare dash; at most two are told."""
+    out: list[tuple[str, str]] = []
+    if not _FIELDS.fullmatch(text):
+        return out
+    for m in _GAP.finditer(text):
         left, right = _unquote(text[: m.start()]), _unquote(text[m.end() :])
         if left is not None and right is not None:
             out.append((left, right))

@@ -56,6 +56,25 @@ SCHEMAS: dict[str, dict[str, str]] = {
 }
 
 
+#: Columns that every row has; what tables are ordered, counted and joined by.
+REQUIRED: dict[str, frozenset[str]] = {
+    "s3_access": frozenset({"event_id", "offset", "time_ns"}),
+    "slurm_sacct": frozenset({"event_id", "offset", "cluster", "job_raw", "job_id", "submit_ns", "restart"}),
+    "attribution": frozenset(
+        {"access_id", "method", "lease_state", "direct_own", "interval_own", "direct_rivals"}
+        | {"interval_rivals"}
+    ),
+}
+#: Text columns that hold an unsigned number below 2^63, in decimal.
+WIDE: dict[str, frozenset[str]] = {
+    "s3_access": frozenset(
+        {"offset", "time_ns", "bytes_sent", "object_size", "total_time_ms", "turnaround_ms"}
+    ),
+    "slurm_sacct": frozenset({"offset", "submit_ns", "start_ns", "end_ns"}),
+    "attribution": frozenset({"lease_from_us", "lease_until_us"}),
+}
+
+
 @dataclass(frozen=True, slots=True)
 class Segment:
     """What one segment is; written beside the Parquet file as JSON.
@@ -96,11 +115,12 @@ class SegmentWriter:
         self._scope, self._object = scope, object_id
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         self._lines_path = folder / f".{ident}.ndjson"
+        self._sweep()
         self._lines = self._lines_path.open("wb")
         self._frontier, self._pending = Frontier(), list[bytes]()
         self._min: int | None = None
         self._max: int | None = None
-        self._columns = frozenset(SCHEMAS[schema])
+        self._columns, self._required = frozenset(SCHEMAS[schema]), REQUIRED[schema]
 
     def add(self, row: Row, begin_ns: int | None = None, end_ns: int | None = None) -> int:
         """Append a row; returns its index.
@@ -110,8 +130,8 @@ class SegmentWriter:
             begin_ns: event time, nanoseconds.
             end_ns: end of the event where it has one.
         """
-        if not row.keys() <= self._columns:
-            raise SourceRefused("a parsed row has a column that the schema lacks")
+        if not self._required <= row.keys() <= self._columns:
+            raise SourceRefused("a parsed row has a column that the schema lacks, or lacks one that it needs")
         line = canonical(row)
         self._lines.write(line + b"\n")
         self._pending.append(leaf_hash(line))
@@ -155,6 +175,10 @@ class SegmentWriter:
     def abandon(self) -> None:
         """Remove what was written so far."""
         self._lines.close()
+        self._sweep()
+
+    def _sweep(self) -> None:
+        """Remove temporaries, also those of a run that was killed."""
         for name in (f".{self._ident}.ndjson", f".{self._ident}.parquet", f".{self._ident}.json"):
             (self._folder / name).unlink(missing_ok=True)
 
@@ -213,6 +237,19 @@ def describe(folder: Path, ident: str) -> Segment:
         return Segment(**value)
     except (OSError, ValueError, TypeError):
         raise SourceRefused(f"segment {ident} is not stored here", fix="restore the sources folder") from None
+
+
+def segments_of(folder: Path, object_id: str) -> list[Segment]:
+    """Descriptions of all stored segments of an object, by scope."""
+    found = [describe(folder, path.stem) for path in folder.glob("*.json") if not path.name.startswith(".")]
+    return sorted((s for s in found if s.object_id == object_id), key=lambda s: s.scope)
+
+
+def discard(folder: Path, object_id: str) -> None:
+    """Remove the segments of an object that was never committed."""
+    for segment in segments_of(folder, object_id):
+        for ending in ("json", "parquet"):
+            (folder / f"{segment.segment_id}.{ending}").unlink(missing_ok=True)
 
 
 def read(folder: Path, ident: str, schema: str, root: str, rows: int) -> Iterator[bytes]:

@@ -37,6 +37,12 @@ _JOB_ID = re.compile(
 )
 _STATE = re.compile(r"([A-Z_]+)\+?(?: by .{1,64})?")
 _ISO = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(Z|[+-]\d\d:?\d\d)?")
+_I63 = 1 << 63
+_CLUSTER = re.compile(r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*")
+_FREE_TEXT = frozenset(
+    {"JobName", "Comment", "AdminComment", "SystemComment", "Extra", "WorkDir", "SubmitLine", "StdOut"}
+    | {"StdErr", "StdIn", "Container", "Reason", "WCKey"}
+)
 _REQUIRED = ("Submit", "Start", "End", "State", "NodeList")
 
 
@@ -56,6 +62,7 @@ class Sacct:
     zone: str | None = None
     columns: Sequence[str] | None = None
     _tz: ZoneInfo | None = field(default=None, init=False)
+    _closed: bool | None = field(default=None, init=False)
     _restarts: dict[tuple[str, str, str], int] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
@@ -78,7 +85,8 @@ class Sacct:
             SourceRefused: the line names no columns of sacct, or misses some that are needed.
         """
         names = text_of(line).split(self.delimiter)
-        columns = names[:-1] if names[-1] == "" else names
+        self._closed = names[-1] == ""  # --parsable ends each line with one delimiter more
+        columns = names[:-1] if self._closed else names
         self._check(columns)
         self.columns = columns
 
@@ -115,6 +123,8 @@ class Sacct:
             raise Unparsed("the end is before the start")
         nodes = expand(value["NodeList"])
         cluster = value.get("Cluster") or self.cluster or ""
+        if not _CLUSTER.fullmatch(cluster):
+            raise Unparsed("cluster is out of form")
         job_raw = (value.get("JobIDRaw") or shown).split(".")[0]
         step = m["step"] or raw["step"]
         return present(
@@ -143,8 +153,17 @@ class Sacct:
         if self.columns is None:
             raise SourceRefused("no columns are known", fix="keep sacct's header line, or give --columns")
         parts = text.split(self.delimiter)
-        if len(parts) == len(self.columns) + 1 and parts[-1] == "":
-            parts.pop()  # --parsable ends each line with one delimiter more
+        if self._closed is None:  # columns were given: the first line tells
+            self._closed = len(parts) == len(self.columns) + 1 and parts[-1] == ""
+        if self._closed and parts.pop() != "":
+            raise Unparsed("number of fields differs from the columns")
+        free = [c for c in self.columns if c in _FREE_TEXT]
+        if len(parts) < len(self.columns) and free:
+            raise SourceRefused(
+                f"a line is cut, and users write what they like into column {free[0]}: a line break there "
+                "would forge the lines that follow",
+                fix=f"list again without {', '.join(free)}",
+            )
         if len(parts) != len(self.columns):
             raise Unparsed("number of fields differs from the columns")
         return {c: p.strip() for c, p in zip(self.columns, parts, strict=True)}
@@ -165,15 +184,20 @@ class Sacct:
         if text in _NO_TIME:
             return None
         if text.isascii() and text.isdigit() and len(text) <= 11:
-            return int(text) * 1_000_000_000
+            at = int(text) * 1_000_000_000
+        else:
+            at = self._written(text)
+        if not 0 < at < _I63:
+            raise Unparsed("time is out of range")
+        return at
+
+    def _written(self, text: str) -> int:
         m = _ISO.fullmatch(text)
         if m is None:
             raise Unparsed("time is out of form")
         try:
-            if m[2]:
-                return _ns(datetime.fromisoformat(text))
-            return self._local(datetime.fromisoformat(m[1]))
-        except ValueError:
+            return _ns(datetime.fromisoformat(text)) if m[2] else self._local(datetime.fromisoformat(m[1]))
+        except (ValueError, OverflowError):
             raise Unparsed("time is out of range") from None
 
     def _local(self, naive: datetime) -> int:

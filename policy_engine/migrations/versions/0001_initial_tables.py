@@ -212,6 +212,10 @@ def upgrade() -> None:
     sa.Column('next_seq', sa.BigInteger(), nullable=False),
     sa.PrimaryKeyConstraint('source', name=op.f('pk_outbox_source'))
     )
+    op.create_table('outbox_work',
+    sa.Column('work', sqlmodel.sql.sqltypes.AutoString(), nullable=False),
+    sa.PrimaryKeyConstraint('work', name=op.f('pk_outbox_work'))
+    )
     op.create_table('path_token',
     sa.Column('id', sqlmodel.sql.sqltypes.AutoString(), nullable=False),
     sa.Column('digest', sa.LargeBinary(length=32), nullable=False),
@@ -296,6 +300,7 @@ def downgrade() -> None:
         batch_op.drop_index(batch_op.f('ix_path_token_cluster'))
 
     op.drop_table('path_token')
+    op.drop_table('outbox_work')
     op.drop_table('outbox_source')
     op.drop_table('outbox_entry')
     with op.batch_alter_table('operation', schema=None) as batch_op:

@@ -12,7 +12,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from evidence.attribution_run import attribute, read_leases
 from evidence.checkpoint import LocalSigner
 from evidence.ledger import Ledger, Sequencer
-from evidence.outbox import put
+from evidence.outbox import Inbox, put
 from evidence.package.build import Exported, export
 from evidence.package.trust import Trust, read_trust
 from evidence.records import Draft
@@ -107,6 +107,10 @@ class World:
     def commit(self, drafts) -> None:
         self.db.write_sync(lambda conn: [put(conn, d, now_ns=self.now) for d in drafts])
 
+    @property
+    def inbox(self) -> Inbox:
+        return Inbox(self.db, self.now)
+
     def tick(self, at: int) -> None:
         self.now = at
         Sequencer(self.db, self.ledger, clock=lambda: at).tick_sync(at, self.signer)
@@ -161,14 +165,14 @@ def import_logs(world: World) -> None:
     sources = world.folder / "sources"
     s3 = import_log(
         LOGS / "s3-access.log", s3_format(tenants()), Identity("s3://acme-logs/2025-03-03"),
-        folder=sources, commit=world.commit, now_ns=T0 + 20 * HOUR,
+        folder=sources, inbox=world.inbox, now_ns=T0 + 20 * HOUR,
     )  # fmt: skip
     jobs = import_log(
         LOGS / "sacct.txt", sacct_format(tenants(), Sacct()), Identity("file:sacct.txt"),
-        folder=sources, commit=world.commit, now_ns=T0 + 20 * HOUR,
+        folder=sources, inbox=world.inbox, now_ns=T0 + 20 * HOUR,
     )  # fmt: skip
     leases = read_leases((LOGS / "leases.csv").read_bytes())
-    attribute(sources, [*s3.segments, *jobs.segments], leases, commit=world.commit, now_ns=T0 + 20 * HOUR)
+    attribute(sources, [*s3.segments, *jobs.segments], leases, inbox=world.inbox, now_ns=T0 + 20 * HOUR)
 
 
 def trust_of(exported: Exported) -> Trust:

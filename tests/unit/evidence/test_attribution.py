@@ -6,12 +6,13 @@ import random
 from pathlib import Path
 
 import pytest
+from inboxes import ListInbox
 
 from evidence import attribution
 from evidence.attribution_run import attribute, read_leases
-from evidence.errors import SourceRefused
+from evidence.errors import PutBefore, SourceRefused
 from evidence.package.workbench import Workbench, sql_text
-from evidence.records import Draft, encode
+from evidence.records import encode
 from evidence.sources.segments import SegmentWriter, segment_id
 
 S = 1_000_000
@@ -180,9 +181,11 @@ LEASES = read_leases(b"address,node,from,to,shared\n10.0.0.1,c/n1,1970-01-01T00:
 def committed(tmp_path: Path, access: dict[str, list], jobs: dict[str, list]) -> dict[str, list[dict]]:
     segments = [_segment(tmp_path, "s3_access", s, rows) for s, rows in access.items()]
     segments += [_segment(tmp_path, "slurm_sacct", s, rows) for s, rows in jobs.items()]
-    drafts: list[Draft] = []
-    results = attribute(tmp_path, segments, LEASES, commit=drafts.extend, now_ns=5)
-    for d in drafts:
+    inbox = ListInbox()
+    results = attribute(tmp_path, segments, LEASES, inbox=inbox, now_ns=5)
+    with pytest.raises(PutBefore):
+        attribute(tmp_path, segments, LEASES, inbox=inbox, now_ns=6)
+    for d in inbox.drafts:
         encode(d, scope_id="0" * 32, source_seq=0, boot_id="b", received_time_ns=1, salts=bytes(48))
     import orjson
 

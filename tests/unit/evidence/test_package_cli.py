@@ -90,6 +90,64 @@ def test_show_says_that_it_verifies_nothing(package: str, tmp_path: Path) -> Non
     assert 1 == RUN.invoke(cli.app, ["show", package, "--extract", str(tmp_path / "out")]).exit_code
 
 
+def test_each_refusal_says_what_to_do(package: str, trust: str, tmp_path: Path) -> None:
+    octets = Path(package).read_bytes()
+    (tmp_path / "half.zip").write_bytes(octets[: len(octets) // 2])
+    (tmp_path / "page.zip").write_bytes(b"<html>")
+    (tmp_path / "empty.zip").write_bytes(b"")
+    (tmp_path / "there").mkdir()
+    for command, told in (
+        (["verify", str(tmp_path / "half.zip"), "--trust", trust], "fetch the file again"),
+        (["verify", str(tmp_path / "page.zip"), "--trust", trust], "no evidence package"),
+        (["verify", str(tmp_path / "empty.zip"), "--trust", trust], "not empty"),
+        (["show", str(tmp_path / "half.zip")], "fetch the file again"),
+        (["show", package, "--extract", str(tmp_path / "there")], "name a new folder"),
+        (["show", package, "--extract", "/proc/x/y"], "may write"),
+        (["verify", package, "--trust", package], "handed over"),
+    ):
+        done = RUN.invoke(cli.app, command)
+        assert (1, True) == (done.exit_code, told in done.stderr), (command, done.stderr)
+        assert "\x1b" not in done.stderr
+    assert "--trust" in RUN.invoke(cli.app, ["verify", package]).stdout.splitlines()[-1]
+    for directory in (["verify", str(tmp_path)], ["import", "--s3", package, "--tenants", str(tmp_path)]):
+        assert 2 == RUN.invoke(cli.app, directory).exit_code
+
+
+def test_no_control_character_of_a_package_reaches_the_terminal(package: str, tmp_path: Path) -> None:
+    import json
+
+    from evidence.canonical import canonical
+    from evidence.package.attacks import pack, unpack
+
+    members = unpack(Path(package).read_bytes())
+    value = json.loads(members["figures.json"])
+    evil = "\x1b]0;owned\x07\x9b31m\u202e"
+    value["scope"] = value["labels"][0] = value["window"][0] = evil
+    value["findings"] = [evil]
+    (tmp_path / "evil.zip").write_bytes(pack(members | {"figures.json": canonical(value)}))
+    for more in ([], ["--json"]):
+        out = RUN.invoke(cli.app, ["show", str(tmp_path / "evil.zip"), *more]).stdout
+        assert not [ch for ch in out if not ch.isprintable() and ch != "\n"]
+
+
+def test_an_import_that_was_killed_midway_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Killed after the first file: the second is imported, and the accesses are laid to jobs."""
+    db = Database(tmp_path / "sluicegate.db")
+    db.start()
+    db.create_all()
+    Ledger.open(db, "o")
+    db.stop()
+    names = {"s3": "s3-access.log", "sacct": "sacct.txt", "tenants": "tenants.json", "leases": "leases.csv"}
+    logs = [f"--{k}={LOGS / f}" for k, f in names.items()]
+    state = ["--state", str(tmp_path)]
+    assert 0 == RUN.invoke(cli.app, ["import", logs[0], logs[2], *state]).exit_code
+    done = RUN.invoke(cli.app, ["import", *logs, *state])
+    assert 0 == done.exit_code, done.stderr
+    assert ("imported before, not again" in done.stdout, "acme: 7 direct" in done.stdout) == (True, True), (
+        done.stdout
+    )
+
+
 def test_import_and_export_work_on_a_state_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     db = Database(tmp_path / "sluicegate.db")
     db.start()

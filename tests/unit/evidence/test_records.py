@@ -41,7 +41,7 @@ def made(one: Draft, **changes) -> records.EncodedRecord:
         "scope_id": "0" * 32,
         "source_seq": 7,
         "boot_id": "b1",
-        "received_time_ns": 2**63,
+        "received_time_ns": 2**63 - 1,
         "salts": SALTS,
     }
     return encode(one, **{**fields, **changes})
@@ -55,7 +55,7 @@ def test_the_leaf_is_built_as_specified():
             "kind": "sample",
             "version": 3,
             "event_time": "5",
-            "received_time": str(2**63),
+            "received_time": str(2**63 - 1),
             "scope": "0" * 32,
             "source": "webhook-0",
             "boot_id": "b1",
@@ -134,6 +134,12 @@ def test_values_outside_the_canonical_domain_are_refused():
 def test_a_record_too_large_is_refused():
     with pytest.raises(RecordRefused):
         made(draft(public={"a": "x" * LIMITS.record_bytes}))
+
+
+@pytest.mark.parametrize("change", [{"event_time_ns": 2**63}, {"event_time_ns": 2**64 - 1}])
+def test_times_past_what_databases_hold_are_refused(change):
+    with pytest.raises(RecordRefused):
+        made(draft(**change))
 
 
 def test_every_truncation_of_a_frame_is_refused():

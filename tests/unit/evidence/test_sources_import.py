@@ -8,27 +8,33 @@ import stat
 from pathlib import Path
 
 import pytest
-from package_world import LOGS, tenants
+from inboxes import ListInbox
+from package_world import DAY, LOGS, T0, tenants
 
 from evidence.canonical import canonical
-from evidence.errors import SourceRefused
+from evidence.errors import PutBefore, RecordRefused, SourceRefused
+from evidence.ledger import Ledger
 from evidence.limits import LIMITS
 from evidence.merkle import leaf_hash, root
+from evidence.outbox import Inbox
 from evidence.records import Draft, encode
 from evidence.sources.base import LineReader
 from evidence.sources.importer import Identity, import_log, s3_format
-from evidence.sources.segments import read
+from evidence.sources.segments import read, segments_of
 from evidence.sources.tenancy import TenantMap, scopes_of_access
+from evidence.store import Database
+
+NOW = T0 + DAY
 
 
 @pytest.fixture
 def done(tmp_path: Path):
-    drafts: list[Draft] = []
+    inbox = ListInbox()
     got = import_log(
         LOGS / "s3-access.log", s3_format(tenants()), Identity("s3://b/k"),
-        folder=tmp_path, commit=drafts.extend, now_ns=1,
+        folder=tmp_path, inbox=inbox, now_ns=NOW,
     )  # fmt: skip
-    return tmp_path, got, drafts
+    return tmp_path, got, inbox.drafts
 
 
 def test_every_line_is_accounted_for(done) -> None:
@@ -81,17 +87,101 @@ def test_quarantined_octets_are_kept_outside_private_and_whole(done) -> None:
     assert entry["offset"] == (LOGS / "s3-access.log").read_bytes().index(raw)
 
 
-def test_an_object_imported_before_is_refused(done) -> None:
-    folder, _, _ = done
-    with pytest.raises(SourceRefused, match="before"):
-        import_log(
-            LOGS / "s3-access.log",
-            s3_format(tenants()),
-            Identity("s3://b/k"),
-            folder=folder,
-            commit=list,
-            now_ns=2,
-        )
+def once(folder: Path, inbox: Inbox):
+    return import_log(
+        LOGS / "s3-access.log",
+        s3_format(tenants()),
+        Identity("s3://b/k"),
+        folder=folder,
+        inbox=inbox,
+        now_ns=NOW,
+    )
+
+
+def test_an_object_imported_before_is_not_imported_again(tmp_path: Path) -> None:
+    inbox = ListInbox()
+    first, again = once(tmp_path, inbox), once(tmp_path, inbox)
+    assert (True, False) == (first.fresh, again.fresh)
+    assert first.segments == again.segments
+    assert 1 == len(inbox.works)
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_a_crash_around_the_commit_repeats_and_loses_nothing(tmp_path: Path, when: str) -> None:
+    class Killed(ListInbox):
+        def commit(self, drafts, work) -> None:
+            if when == "after":
+                super().commit(drafts, work)
+            raise KeyboardInterrupt
+
+    inbox = Killed()
+    with pytest.raises(KeyboardInterrupt):
+        once(tmp_path, inbox)
+    other = ListInbox()
+    other.works, other.drafts = inbox.works, inbox.drafts
+    done = once(tmp_path, other)
+    assert (when == "before") is done.fresh
+    assert 1 == len(other.works)
+    assert len(done.segments) == len([d for d in other.drafts if d.kind == "log_segment"])
+    for s in done.segments:
+        assert s.rows == len(list(read(tmp_path / "segments", s.segment_id, s.schema, s.root, s.rows)))
+
+
+def test_leftovers_of_a_killed_import_stand_in_no_ones_way(tmp_path: Path) -> None:
+    once(tmp_path, ListInbox())
+    for path in list((tmp_path / "segments").glob("*")):  # killed between chmod and rename
+        path.rename(path.with_name(f".{path.name}"))
+    stale = TenantMap(buckets={"us-corpus": "elsewhere"})
+    import_log(  # finished under other tables, never committed
+        LOGS / "s3-access.log",
+        s3_format(stale),
+        Identity("x"),
+        folder=tmp_path,
+        inbox=ListInbox(),
+        now_ns=NOW,
+    )
+    done = once(tmp_path, ListInbox())
+    assert {"acme", "globex", "estate"} == {s.scope for s in done.segments}
+    stored = segments_of(tmp_path / "segments", done.object_id)
+    assert list(done.segments) == stored
+
+
+def test_two_imports_at_once_are_refused(tmp_path: Path) -> None:
+    class Nested(ListInbox):
+        def commit(self, drafts, work) -> None:
+            once(tmp_path, ListInbox())
+
+    with pytest.raises(SourceRefused, match="at work"):
+        once(tmp_path, Nested())
+
+
+def test_a_line_from_the_future_is_quarantined(tmp_path: Path) -> None:
+    got = import_log(
+        LOGS / "s3-access.log",
+        s3_format(tenants()),
+        Identity("x"),
+        folder=tmp_path,
+        inbox=ListInbox(),
+        now_ns=1,
+    )
+    assert {"time lies in the future": 23} == {k: v for k, v in got.counts.reasons.items() if "future" in k}
+
+
+def test_the_key_of_the_work_and_its_records_are_one_transaction(tmp_path: Path) -> None:
+    db = Database(tmp_path / "l.db")
+    db.start()
+    db.create_all()
+    Ledger.open(db, "o")
+    inbox = Inbox(db)
+    draft = Draft("heartbeat", "estate", "s", 1, {"component": "up", "status": "ready"})
+    with pytest.raises(RecordRefused):
+        inbox.commit([draft, Draft("nonsense", "estate", "s", 1, {})], "w")
+    assert not inbox.has("w")
+    inbox.commit([draft], "w")
+    with pytest.raises(PutBefore):
+        inbox.commit([draft], "w")
+    assert 1 == db.read_sync(lambda c: c.exec_driver_sql("SELECT count(*) FROM outbox_entry").scalar())
+    db.stop()
 
 
 def test_a_changed_segment_is_found(done) -> None:
@@ -99,22 +189,6 @@ def test_a_changed_segment_is_found(done) -> None:
     s = got.segments[0]
     with pytest.raises(SourceRefused, match="changed"):
         list(read(folder / "segments", s.segment_id, s.schema, "00" * 32, s.rows))
-
-
-def test_a_failing_commit_leaves_the_object_open_for_another_try(tmp_path: Path) -> None:
-    def fail(_drafts: object) -> None:
-        raise SourceRefused("no")
-
-    for _ in range(2):
-        with pytest.raises(SourceRefused, match="no"):
-            import_log(
-                LOGS / "s3-access.log",
-                s3_format(tenants()),
-                Identity("x"),
-                folder=tmp_path,
-                commit=fail,
-                now_ns=1,
-            )
 
 
 def test_an_over_long_line_is_one_line_and_the_next_is_read(tmp_path: Path) -> None:

@@ -3,7 +3,7 @@ WITH runs AS (
   SELECT r.public ->> '$.run_id' AS segment_id, max(r.seq) AS seq FROM record AS r
   WHERE r.kind = 'attribution_run' GROUP BY 1
 ), latest AS (
-  SELECT a.*, row_number() OVER (PARTITION BY a.access_id ORDER BY u.seq DESC) AS newest
+  SELECT a.*, row_number() OVER (PARTITION BY a.access_id ORDER BY u.seq DESC, a.segment_id, a.row) AS newest
   FROM attribution_row AS a JOIN runs AS u USING (segment_id)
 )
 SELECT a.access_id, a.event_id, a.time_ns,
