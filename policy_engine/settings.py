@@ -53,7 +53,7 @@ class Settings(BaseSettings):
     """Time between two verdict records of a link: encrypted yes, no or unknown."""
     reconcile_seconds: float = Field(default=0.5, gt=0, le=60)
     """Time between two looks of the conductor at every link."""
-    poll_seconds: float = Field(default=25.0, gt=0, le=60)
+    poll_seconds: float = Field(default=25.0, gt=0, le=30)
     """How long an agent's poll is held open when nothing is pending."""
     traffic: bool = True
     """Whether the example traffic (numbered frames with a canary) runs over the software links."""

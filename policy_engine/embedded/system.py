@@ -55,7 +55,7 @@ from policy_engine.gate.loop import Gate, GatePorts
 from policy_engine.gate.permits import PermitIssuer
 from policy_engine.gate.verdicts import VerdictBatch, links_of_tenants
 from policy_engine.inventory.static import StaticLookup
-from policy_engine.listeners import Listeners, ListenerSpec, TlsFiles
+from policy_engine.listeners import Listeners, ListenerSpec, TlsFiles, settle_heap
 from policy_engine.resources.resource_set import ResourceSet
 from policy_engine.rules.bundle import Bundle, shipped
 from policy_engine.rules.wasm import WasmEngine
@@ -119,6 +119,7 @@ class System:
         await self._open_gate()
         self._open_doors()
         await self.listeners.start()
+        settle_heap()
         self._run_tasks()
 
     def _open_policy(self) -> None:
@@ -181,8 +182,6 @@ class System:
             KEY_LIMITS,
             poll_hold_ms=int(settings.poll_seconds * 1000),
             reconcile_ms=int(settings.reconcile_seconds * 1000),
-            lease_ttl_ms=5_000,  # one control plane: a killed one's lease must not hold up the next for long
-            lease_renew_ms=1_500,
         )
         bell = Bell()
         self.hub = AgentHub(
@@ -201,6 +200,7 @@ class System:
             keys=keys,
             presence=self.hub,
             bell=bell,
+            holder="embedded",  # the state folder's lock lets one live: a killed one's lease is its own
             limits=limits,
             on_change=self.key_states.ring,
         )
@@ -241,7 +241,7 @@ class System:
             boot_id=self.instance,
             clock=self.clock,
         )
-        admission = AdmissionApp(self.admission_deps)
+        admission = self.admission = AdmissionApp(self.admission_deps)
         registry = CollectorRegistry()
         registry.register(admission.metrics)
         self.services = EmbeddedServices(
@@ -257,7 +257,9 @@ class System:
             reload_identities=self._read_identities,
             state=parts.state.root,
         )
-        api = create_api(self.services, clock=self.clock, registry=registry, version=_version())
+        api = create_api(
+            self.services, clock=self.clock, admission=admission, registry=registry, version=_version()
+        )
         agents_ca = parts.keystore.agents_ca
 
         def tls(name: str, client_ca: Callable[[], str] | None = None) -> TlsFiles:
@@ -380,6 +382,7 @@ class System:
         self._draining = True
         self.hub.close()
         await self.listeners.stop()
+        await self.admission.flush_summary()
         await self._flush_verdicts()
         sequencer = [task for task in self._tasks if task.get_name() == "sequencer"]
         others = [task for task in self._tasks if task.get_name() != "sequencer"]
