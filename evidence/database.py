@@ -232,6 +232,7 @@ def _prepare(connection: Any, _record: object) -> None:
         "foreign_keys=ON",
         "cache_size=-16384",
         "temp_store=MEMORY",
+        "secure_delete=ON",  # what is purged leaves the file; most builds do so anyway
         "journal_size_limit=67108864",
     ):
         cursor.execute(f"PRAGMA {pragma}")

@@ -116,6 +116,18 @@ def configure(component: str, level: str = "info", json: bool = True) -> None:
 
 def get_logger(name: str) -> Any:
     """Return a logger; usable before `configure`, which changes how it renders."""
+    if not structlog.is_configured():
+        # structlog's own default shows the local variables of a traceback, and hides no secret.
+        structlog.configure(
+            processors=[
+                structlog.contextvars.merge_contextvars,
+                structlog.processors.add_log_level,
+                structlog.processors.TimeStamper(fmt="iso", utc=True),
+                structlog.processors.format_exc_info,
+                redact,
+                _for_people(),
+            ]
+        )
     return structlog.stdlib.get_logger(name)
 
 

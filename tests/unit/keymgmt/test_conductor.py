@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -65,6 +66,16 @@ async def test_the_journal_holds_no_ciphertext_once_the_version_is_destroyed(rig
     await rig.keyed()
     tables = ("rotation", "operation", "keyed_link", "rotate_request")
     assert "vault:v" not in repr([rig.rows(f"SELECT * FROM {table}") for table in tables])  # noqa: S608
+
+
+async def test_purged_ciphertexts_leave_the_database_file_too(rig: Rig) -> None:
+    """A wrap and a snapshot of the key store together would open it: freed pages count."""
+    await rig.keyed()
+    assert rig.world.kms.wraps
+    rig.database.stop()
+    rig.database.start()
+    octets = await asyncio.to_thread(Path(rig.database.url.removeprefix("sqlite:///")).read_bytes)
+    assert b"vault:v2:" not in octets
 
 
 async def test_an_agent_away_keeps_a_rotation_from_starting_and_why_says_so(rig: Rig) -> None:

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import base64
+import traceback
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from bao_server import Bao
+from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
+from evidence.logs import get_logger
 from keymgmt.agents.config import BaoPaths, Server
 from keymgmt.agents.enrol import enrol
 from keymgmt.agents.identity import Candidate, Identity
 from keymgmt.agents.vault import Vault
-from keymgmt.bao import BaoSession
+from keymgmt.bao import Address, AppRole, BaoSession
 from keymgmt.custody_openbao import OpenBaoLinkKeys, OpenBaoSigner, OpenBaoStore
 from keymgmt.errors import CustodyRefused, CustodyUnavailable, RightsRefused
 
@@ -417,3 +420,42 @@ def test_errors_name_path_and_status_but_quote_nothing(bao: Bao) -> None:
     assert "links-e1/encrypt/c1: refused, 403" == str(refused.value)
     assert canary not in repr(refused.value.__cause__)
     assert canary not in repr(refused.value.__context__)
+
+
+def test_no_canary_reaches_an_exception_a_log_line_or_a_representation(
+    bao: Bao, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Everything that a failing call could drag along: request body, token, secret_id."""
+    bird = f"tweet-{2**40}"  # put together: a traceback quotes source lines
+    login = AppRole(bird, bird)
+    sessions = [
+        BaoSession(bao.address, login),
+        BaoSession(bao.address, token=bird),
+        BaoSession(Address("https://127.0.0.1:1", bao.child.tls.ca_file), login),
+        BaoSession(Address(bao.child.url, Path("/nowhere")), token=bird),
+    ]
+    for session in sessions:
+        with pytest.raises((CustodyRefused, CustodyUnavailable, OSError)) as failed:
+            session.write("links-e1/encrypt/c1", {"plaintext": bird})
+        error = failed.value
+        get_logger("test").error("call_failed", error=str(error), exc_info=error)
+        assert bird not in "".join(traceback.format_exception(error)) + repr((session, login, error.args))
+    assert bird not in "".join(capsys.readouterr())
+    assert bird not in (bao.child.folder / "log" / "audit.log").read_text()
+
+
+def test_a_revoked_certificate_still_logs_in_until_the_crl_is_posted(bao: Bao, tmp_path: Path) -> None:
+    """Why `disable` comes first; and the provisioner's rights are enough for all three acts."""
+    identity = enrolled(bao, "c2-a", "c2", tmp_path)
+    certificate = x509.load_pem_x509_certificate(identity.cert_file.read_bytes())
+    serial = f"{certificate.serial_number:x}"
+    serial = serial.zfill(len(serial) + len(serial) % 2)
+    provisioner = bao.store.session("provisioner")
+    colons = ":".join(serial[i : i + 2] for i in range(0, len(serial), 2))
+    provisioner.write("pki/revoke", {"serial_number": colons})
+    Vault(server(bao), PATHS, lambda: identity).keep_alive()
+    crl = provisioner.read("pki/cert/crl")
+    assert crl is not None
+    provisioner.write("auth/cert/crls/agents", {"crl": crl["certificate"]})
+    with pytest.raises(CustodyRefused):
+        Vault(server(bao), PATHS, lambda: identity).keep_alive()
