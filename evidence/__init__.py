@@ -1,0 +1,1 @@
+"""Records, ledger, auditor packages."""

@@ -117,7 +117,8 @@ def findings(bench: Workbench, predicate: Predicate, contents: Contents) -> list
         "SELECT uri, max(quarantined) FROM sources WHERE quarantined > 0 GROUP BY uri ORDER BY uri"
     ):
         out.append(
-            f"{plural(n, 'line')} of {uri} not understood and in quarantine; no statement covers them."
+            f"{plural(n, 'line')} of {uri} not understood and in quarantine:"
+            " no statement covers what was there."
         )
     for method, accesses, _, other in bench.rows("SELECT * FROM methods"):
         if accesses and method in ("interval-ambiguous", "unmatched", "unattributable", "not-attributed"):

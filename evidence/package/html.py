@@ -14,7 +14,7 @@ _STYLE = """
 @media(prefers-color-scheme:dark){
 :root{--ink:#e8ecf0;--soft:#a9b4bf;--line:#3a444e;--bg:#14191e;--warn:#ffb38a;--warnbg:#2b1d14}}
 body{font:16px/1.5 system-ui,sans-serif;color:var(--ink);background:var(--bg)}
-body{max-width:66rem;margin:0 auto;padding:2rem 1rem}
+body{max-width:66rem;margin:0 auto;padding:2rem 1rem;overflow-wrap:anywhere}
 h1{font-size:1.7rem;margin:0 0 .2rem}
 h2{font-size:1.2rem;margin:2.2rem 0 .5rem;border-bottom:1px solid var(--line);padding-bottom:.2rem}
 .standing{color:var(--soft);margin:0 0 1.2rem}.note{color:var(--soft)}
@@ -23,8 +23,8 @@ h2{font-size:1.2rem;margin:2.2rem 0 .5rem;border-bottom:1px solid var(--line);pa
 .scroll{overflow-x:auto;margin:.8rem 0}table{border-collapse:collapse;width:100%;font-size:.88rem}
 caption{text-align:left;color:var(--soft);padding:.2rem 0}
 th,td{text-align:left;vertical-align:top;padding:.3rem .6rem;border-bottom:1px solid var(--line)}
-td{overflow-wrap:anywhere}
-th.n,td.n{text-align:right;font-variant-numeric:tabular-nums;overflow-wrap:normal;white-space:nowrap}
+td{min-width:4.2rem}
+th.n,td.n{text-align:right;font-variant-numeric:tabular-nums;overflow-wrap:normal;white-space:nowrap;min-width:0}
 """.strip()
 
 

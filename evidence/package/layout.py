@@ -41,7 +41,12 @@ Block = Heading | Text | Grid
 
 def title(f: dict[str, Any]) -> str:
     """The document's title."""
-    return f"Evidence package: {f['scope']}"
+    return f"Evidence package: {cut(f['scope'], 64)}"
+
+
+def cut(text: str, room: int) -> str:
+    """A text that is cut, visibly, to so many characters."""
+    return text if len(text) <= room else text[: room - 4] + " ..."
 
 
 def blocks(f: dict[str, Any]) -> list[Block]:
@@ -114,7 +119,7 @@ def _links(f: dict[str, Any]) -> list[Block]:
         out.append(Text("No link verdicts in this window.", "note"))
     else:
         head: tuple[str, ...] = ("Link", "Intervals", "Encrypted", "Not", "Unknown", "From", "To")
-        widths: tuple[int, ...] = (20, 10, 11, 8, 10, 21, 20)
+        widths: tuple[int, ...] = (18, 10, 12, 8, 14, 19, 19)
         out.append(Grid("Verdicts by link", head, _t(f["links"]), widths, frozenset({1, 2, 3, 4})))
     if f["rotations"]["shown"]:
         head = ("Ended at", "Link", "How", "Why", "Frames lost", "ms")
@@ -167,7 +172,7 @@ def _attribution(f: dict[str, Any]) -> list[Block]:
             "Dup.",
             "Quar.",
         )
-        widths: tuple[int, ...] = (12, 12, 9, 8, 29, 7, 8, 7, 8)
+        widths: tuple[int, ...] = (12, 11, 10, 12, 23, 7, 8, 8, 9)
         out.append(Grid("Imported objects", head, rows, widths, frozenset({3, 5, 6, 7, 8})))
         out.append(
             Text(

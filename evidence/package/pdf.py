@@ -12,10 +12,10 @@ from collections.abc import Sequence
 from typing import Any
 from xml.sax.saxutils import escape
 
-from evidence.package.layout import Block, Grid, Heading, Text, blocks, title
+from evidence.package.layout import Block, Grid, Heading, Text, blocks, cut, title
 
 _CHUNK = 200  # rows drawn as one table
-_CELL_LINES = 40  # lines of a cell of the widest letters; the tables have all of it
+_CELL_LINES = 20  # lines of a cell of the widest letters; the tables have all of it
 _INK, _SOFT, _LINE, _HEAD, _WARN, _WARN_BG = "#17202a", "#566573", "#d5dbe1", "#eef2f6", "#9a3412", "#fff4ed"
 _MARGIN = 48
 _PAD = 6  # of a reportlab frame
@@ -48,7 +48,7 @@ def _furniture(canvas: Any, document: Any, f: dict[str, Any]) -> None:
     canvas.saveState()
     canvas.setFont("Helvetica", 8)
     canvas.setFillColor(_SOFT)
-    canvas.drawString(_MARGIN, height - 36, _plain(f"Sluicegate evidence package  |  {f['scope']}")[:60])
+    canvas.drawString(_MARGIN, height - 36, _plain(cut(f"Sluicegate evidence package  |  {f['scope']}", 60)))
     canvas.drawRightString(width - _MARGIN, height - 36, _plain(f"{f['window'][0]} to {f['window'][1]}"))
     canvas.setStrokeColor(_LINE)
     canvas.line(_MARGIN, height - 42, width - _MARGIN, height - 42)
@@ -152,7 +152,7 @@ class _Draw:
 def _cut(text: str, width: float) -> str:
     """Cut a text visibly before its cell could grow taller than a page."""
     room = _CELL_LINES * max(int((width - 8) / 7.2), 2)  # 7.2 points: a W of the cell's font
-    return text if len(text) <= room else text[: room - 4] + " ..."
+    return cut(text, room)
 
 
 def _plain(text: str) -> str:

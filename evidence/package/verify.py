@@ -3,25 +3,29 @@
  1. The trust root comes from outside: a trust file, or a key's fingerprint. Without one the best verdict is
     "consistent, signer not established".
  2. The container is, octet for octet, the one encoding of its members.
- 3. `signer.json` decodes strictly; its history of signing keys is signed by old and new key at each change
-    and connects the signer to the trust root.
+ 3. `signer.json` decodes strictly; its history of signing keys is one line, signed by old and new key at
+    each change; it connects the signer, its last key, to the trust root.
  4. The envelope decodes strictly and is signed by the signer over PAE(type, payload).
- 5. The statement is of a type and version known here; its one subject is the manifest, by digest.
+ 5. The statement is of a type and version known here, with no label but those known here; its one subject
+    is the manifest, by digest.
  6. The manifest lists exactly the other members, each with size and SHA-256; no member of this form is
     missing and none is added.
- 7. The checkpoint decodes strictly, is signed by an accepted key, and is of the trusted origin.
+ 7. The checkpoint decodes strictly, is signed by the key in force at its size, and is of the trusted origin.
  8. Each range is of the scope whose id the trust file gives; its heads at begin and end are proved by map
-    proof and tick proof to the checkpoint.
+    proof and tick proof to the checkpoint, whose own head is the end. The last record before the range, shown
+    by its header, was received before the window.
  9. The records' leaves, hashed from the stored octets, are exactly the range between the two heads.
 10. Each record is of a known kind and of this scope, gapless, and withholds what its package must withhold,
     nothing else.
-11. Each segment of rows gives the root, and the number of rows, that a record committed.
+11. Each segment of rows gives the root, and the number of rows, that a record committed; a source claims no
+    other class than its format has, and no other number of rows than its segments.
 12. The SQL, the README and the script in the package are this release's, octet for octet.
 13. Attribution runs whose inputs are in the package give the committed result again.
 14. Every table rebuilt from records and rows equals the packaged one, by octets; Parquet by another version
     of DuckDB by content, which is noted.
 15. `figures.json` computed again is equal, and the page rendered from it is equal, octet for octet.
-16. The labels that the signer states (faults, provisional) are not milder than the records.
+16. The labels that the signer states (faults, provisional) are not milder than the records, nor than the time
+    at which the package was made.
 17. The PDF rendered again is equal where the same renderer is installed; else it is labelled
     "rendering, not verified".
 
@@ -33,38 +37,25 @@ from __future__ import annotations
 
 import hashlib
 import mmap
-import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, NoReturn
 
 from evidence.checkpoint import Checkpoint, VerifierKey, decode_base64, open_checkpoint
 from evidence.errors import EvidenceError, PackageInvalid, SignatureInvalid
 from evidence.kinds import KINDS
-from evidence.limits import LIMITS
-from evidence.merkle import leaf_hash as row_hash
-from evidence.merkle import root, verify_inclusion, verify_range
-from evidence.package import container, dsse, figures, html
+from evidence.merkle import verify_inclusion, verify_range
+from evidence.package import container, dsse, figures, rebuild
 from evidence.package.contents import (
-    Contents,
-    expected_members,
-    fill_records,
-    method_counts,
     read_contents,
-    repeatable,
 )
+from evidence.package.members import Members, guard, lines, member
 from evidence.package.model import (
     CHECKPOINT,
     ENVELOPE,
-    FIGURES,
-    HTML,
     MANIFEST,
-    PDF,
     PREDICATE_TYPE,
-    README,
-    SCRIPT,
     SIGNER,
     STATEMENT_TYPE,
     HeadProof,
@@ -79,12 +70,9 @@ from evidence.package.model import (
     proofs_name,
     records_name,
     releases,
-    segment_name,
     shape,
 )
-from evidence.package.resources import resource
 from evidence.package.trust import SignerFile, Trust
-from evidence.package.workbench import SQL_FILES, TABLES, Workbench, sql_text
 from evidence.scope import EMPTY_HEAD, Head
 from evidence.scopemap import tick_leaf, verify_map
 from evidence.signing import KeyHistory
@@ -92,8 +80,6 @@ from evidence.signing import KeyHistory
 VERIFIED = "verified"
 NO_SIGNER = "consistent, signer not established"
 NO_SCOPE = "consistent and signed by the trusted key, scope not established"
-
-Members = Mapping[str, memoryview]
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,45 +144,27 @@ def _verify(members: Members, trust: Trust, digest: str) -> Verdict:
         (r, _range(members, r, checkpoint, predicate))
         for r in predicate.ranges  # 8, 9, 10
     ]
-    contents = _guard("10", records_name(predicate.ranges[0].scope_id), lambda: read_contents(records))
-    segments = _segments(members, contents, predicate)  # 11
-    _frozen(members)  # 12
+    contents = guard("10", records_name(predicate.ranges[0].scope_id), lambda: read_contents(records))
+    segments = rebuild.segments(members, contents, predicate)  # 11
+    rebuild.frozen(members)  # 12
     notes: list[str] = []
-    value = _tables(members, predicate, contents, segments, notes)  # 13, 14, 15
-    _labels(predicate, contents)  # 16
-    _pdf(members, predicate, value, notes)  # 17
+    value = rebuild.tables(members, predicate, contents, segments, notes)  # 13, 14, 15
+    rebuild.labels(predicate, contents)  # 16
+    rebuild.rendering(members, predicate, value, notes)  # 17
     text = VERIFIED if trust.names_a_signer else NO_SIGNER
     if trust.names_a_signer and not scopes_known:
         text = NO_SCOPE
     return Verdict(text, predicate, signer.fingerprint, digest, figures.labels(predicate), notes, value)
 
 
-def _guard(step: str, member: str, run: Any) -> Any:
-    """Run a decoder; whatever it raises becomes the one error of this module."""
-    try:
-        return run()
-    except PackageInvalid:
-        raise
-    except (Malformed, EvidenceError) as why:
-        raise PackageInvalid(step, member, str(why)) from None
-
-
-def _member(members: Members, step: str, name: str, limit: int = LIMITS.package_json) -> bytes:
-    if name not in members:
-        raise PackageInvalid(step, name, "is missing")
-    if len(members[name]) > limit:
-        raise PackageInvalid(step, name, f"is larger than {limit} octets")
-    return bytes(members[name])
-
-
 def _statement(members: Members) -> Predicate:
     """The statement before its signature is checked: only to learn the origin that keys are bound to."""
 
     def run() -> Predicate:
-        envelope = shape(load(_member(members, "4", ENVELOPE)), _ENVELOPE)
+        envelope = shape(load(member(members, "4", ENVELOPE)), _ENVELOPE)
         return _decode_statement(decode_base64(envelope["payload"]), None)
 
-    predicate: Predicate = _guard("4", ENVELOPE, run)
+    predicate: Predicate = guard("4", ENVELOPE, run)
     return predicate
 
 
@@ -204,7 +172,7 @@ def _signer(members: Members, trust: Trust, origin: str) -> tuple[VerifierKey, K
     """3. Signer and history of keys."""
 
     def run() -> tuple[VerifierKey, KeyHistory]:
-        file = SignerFile.decode(_member(members, "3", SIGNER))
+        file = SignerFile.decode(member(members, "3", SIGNER))
         return file.signer, file.accepted(trust, trust.origin or origin)
 
     try:
@@ -218,9 +186,9 @@ def _signer(members: Members, trust: Trust, origin: str) -> tuple[VerifierKey, K
 
 def _envelope(members: Members, signer: VerifierKey) -> Predicate:
     """4. The envelope's signature. 5. The statement."""
-    body = _guard("4", ENVELOPE, lambda: dsse.unseal(_member(members, "4", ENVELOPE), signer))
-    digest = hashlib.sha256(_member(members, "5", MANIFEST)).digest()
-    predicate: Predicate = _guard("5", ENVELOPE, lambda: _decode_statement(body, digest))
+    body = guard("4", ENVELOPE, lambda: dsse.unseal(member(members, "4", ENVELOPE), signer))
+    digest = hashlib.sha256(member(members, "5", MANIFEST)).digest()
+    predicate: Predicate = guard("5", ENVELOPE, lambda: _decode_statement(body, digest))
     return predicate
 
 
@@ -239,12 +207,12 @@ def _manifest(members: Members) -> None:
     """6. Every member is listed, with its size and digest."""
 
     def run() -> list[dict[str, Any]]:
-        v = shape(load(_member(members, "6", MANIFEST)), {"v": int, "members": list})
+        v = shape(load(member(members, "6", MANIFEST)), {"v": int, "members": list})
         if v["v"] != 1:
             raise Malformed("another version")
         return [shape(m, {"name": str, "size": str, "sha256": str}) for m in v["members"]]
 
-    listed = _guard("6", MANIFEST, run)
+    listed = guard("6", MANIFEST, run)
     names = [m["name"] for m in listed]
     if names != sorted(set(names)):
         raise PackageInvalid("6", MANIFEST, "a member is listed twice or out of order")
@@ -258,7 +226,7 @@ def _manifest(members: Members) -> None:
 
 def _checkpoint(members: Members, history: KeyHistory, origin: str, predicate: Predicate) -> Checkpoint:
     """7. The signed head of the tick log, by the key that was in force at its size."""
-    note = _member(members, "7", CHECKPOINT)
+    note = member(members, "7", CHECKPOINT)
 
     def run() -> Checkpoint:
         size = open_checkpoint(note, history.keys, origin).size
@@ -267,7 +235,7 @@ def _checkpoint(members: Members, history: KeyHistory, origin: str, predicate: P
         except SignatureInvalid:
             raise Malformed("is signed by a key that was not in force at its size") from None
 
-    checkpoint: Checkpoint = _guard("7", CHECKPOINT, run)
+    checkpoint: Checkpoint = guard("7", CHECKPOINT, run)
     if note.count("\u2014".encode()) != 1:
         raise PackageInvalid("7", CHECKPOINT, "carries signatures that nothing here checks")
     if predicate.origin != checkpoint.origin:
@@ -294,29 +262,29 @@ def _scopes(predicate: Predicate, trust: Trust) -> bool:
 def _range(members: Members, rng: Range, checkpoint: Checkpoint, predicate: Predicate) -> list[PackedRecord]:
     """8. Heads at begin and end. 9. The whole range. 10. Each record."""
     name = proofs_name(rng.scope_id)
-    proofs: ScopeProofs = _guard("8", name, lambda: ScopeProofs.decode(_member(members, "8", name)))
-    _guard("8", name, lambda: _head(rng, proofs.end, checkpoint))
+    proofs: ScopeProofs = guard("8", name, lambda: ScopeProofs.decode(member(members, "8", name)))
+    guard("8", name, lambda: _head(rng, proofs.end, checkpoint))
     if proofs.begin is None:
         begin_head = EMPTY_HEAD
     else:
         begin: HeadProof = proofs.begin
-        _guard("8", name, lambda: _head(rng, begin, checkpoint))
+        guard("8", name, lambda: _head(rng, begin, checkpoint))
         begin_head = begin.head
         if begin.tick > proofs.end.tick:
             raise PackageInvalid("8", name, "the range begins at a later tick than it ends")
     if proofs.end.tick != checkpoint.size - 1:
         raise PackageInvalid("8", name, "the range ends at an older head than the checkpoint's")
-    _guard("8", name, lambda: _starts_early(rng, proofs, begin_head, predicate))
+    guard("8", name, lambda: _starts_early(rng, proofs, begin_head, predicate))
     stated = (rng.begin, rng.end)
     if stated != (begin_head.size, proofs.end.head.size) or proofs.frontier.size != rng.begin:
         raise PackageInvalid("8", name, "the range is not the one between the two proved heads")
     source = records_name(rng.scope_id)
     packed = [
-        _record(line, rng, rng.begin + i, source, predicate) for i, line in enumerate(_lines(members, source))
+        _record(line, rng, rng.begin + i, source, predicate) for i, line in enumerate(lines(members, source))
     ]
     leaves = (r.leaf for r in packed)
     end = proofs.end.head
-    _guard("9", source, lambda: verify_range(proofs.frontier, leaves, begin_head.root, end.size, end.root))
+    guard("9", source, lambda: verify_range(proofs.frontier, leaves, begin_head.root, end.size, end.root))
     return packed
 
 
@@ -335,19 +303,6 @@ def _starts_early(rng: Range, proofs: ScopeProofs, begin: Head, predicate: Predi
     verify_inclusion(proofs.before.leaf, begin.size - 1, begin.size, proofs.before.path, begin.root)
     if proofs.before.received_ns() > predicate.window[0]:
         raise Malformed(f"the range begins late: record {rng.begin - 1} was received in the window")
-
-
-def _lines(members: Members, name: str, step: str = "9") -> Iterator[bytes]:
-    """Lines of an NDJSON member."""
-    octets = _member(members, step, name, LIMITS.package_bytes)
-    at, line = 0, 0
-    while at < len(octets):
-        line += 1
-        end = octets.find(b"\n", at)
-        if end < 0 or end - at > LIMITS.package_line:
-            raise PackageInvalid(step, name, "is cut off or too long", record=f"line {line}")
-        yield octets[at:end]
-        at = end + 1
 
 
 def _record(line: bytes, rng: Range, seq: int, member: str, predicate: Predicate) -> PackedRecord:
@@ -381,148 +336,6 @@ def _record(line: bytes, rng: Range, seq: int, member: str, predicate: Predicate
         if not load(body.encode()).keys() <= allowed:
             wrong("has a field that its kind does not declare")
     return record
-
-
-def _segments(members: Members, contents: Contents, predicate: Predicate) -> dict[str, list[bytes]]:
-    """11. Rows against committed roots; then no member is left that nothing accounts for."""
-    out = {}
-    for ref in contents.segments.values():
-        name = segment_name(ref.segment_id)
-        rows = list(_lines(members, name, "11"))
-        if len(rows) != ref.rows:
-            raise PackageInvalid(
-                "11", name, f"has {len(rows)} rows, record {ref.scope} {ref.seq} says {ref.rows}"
-            )
-        if root([row_hash(r) for r in rows]) != ref.root:
-            raise PackageInvalid("11", name, f"rows do not give the root in record {ref.scope} {ref.seq}")
-        out[ref.segment_id] = rows
-    for name in sorted(set(members) ^ expected_members(predicate, contents.segments)):
-        raise PackageInvalid("6", name, "is missing, or a package of this form has no such member")
-    return out
-
-
-def _frozen(members: Members) -> None:
-    """12. What is printed in the package is what runs here."""
-    frozen = {f"sql/{n}.sql": sql_text(n).encode("ascii") for n in SQL_FILES}
-    frozen |= {README: resource("README.md"), SCRIPT: resource("verify80.py")}
-    for name, data in sorted(frozen.items()):
-        if members[name] != data:
-            raise PackageInvalid("12", name, "differs from this release's; tables are not verified by it")
-
-
-def _tables(
-    members: Members,
-    predicate: Predicate,
-    contents: Contents,
-    segments: Mapping[str, Sequence[bytes]],
-    notes: list[str],
-) -> dict[str, Any]:
-    """13. Attribution again. 14. Every table again. 15. Figures and page again."""
-    import duckdb
-
-    step, member = "14", records_name(predicate.ranges[0].scope_id)
-    with tempfile.TemporaryDirectory(prefix="sluicegate-") as folder, Workbench(Path(folder)) as bench:
-        try:
-            fill_records(bench, predicate, contents)
-            for ref in contents.segments.values():
-                step, member = "11", segment_name(ref.segment_id)
-                bench.load_segment(ref.segment_id, ref.schema, segments[ref.segment_id])
-            bench.lay_out()
-            for run in contents.runs:
-                step, member = "13", segment_name(run.result)
-                _attribution(bench, run, contents, notes)
-            step, member = "14", "tables"
-            counts = bench.build_tables()
-        except (Malformed, duckdb.Error) as why:
-            text = str(why) if isinstance(why, Malformed) else "values that no table can hold"
-            raise PackageInvalid(step, member, text) from None
-        for table in TABLES:
-            _csv(members, bench, table)
-            _parquet(
-                members, bench, table, Path(folder), exact=predicate.tool.get("duckdb") == duckdb.__version__
-            )
-        if predicate.tool.get("duckdb") != duckdb.__version__:
-            notes.append("tables/*.parquet: made with another version of DuckDB, compared by content")
-        value = figures.figures(bench, predicate, contents, counts)
-    if members[FIGURES] != figures.encode(value):
-        raise PackageInvalid("15", FIGURES, "differs from the figures computed again from the tables")
-    if members[HTML] != html.render(value):
-        raise PackageInvalid("15", HTML, "differs from the page rendered again from the figures")
-    return value
-
-
-def _attribution(bench: Workbench, run: Any, contents: Contents, notes: list[str]) -> None:
-    """13. One run."""
-    if not repeatable(run, contents):
-        notes.append(
-            f"attribution run at record {run.scope} {run.seq}: inputs of an earlier window, not repeated"
-        )
-        return
-    again, committed = bench.attribute_as_committed(run.access, run.jobs, run.result)
-    if again != committed:
-        place = next((a[0] for a, c in zip(again, committed, strict=False) if a != c), "number of rows")
-        raise PackageInvalid(
-            "13",
-            segment_name(run.result),
-            "the committed result is not what the inputs give",
-            record=f"access {place}",
-        )
-    if run.counts != method_counts(committed):
-        raise PackageInvalid(
-            "13", segment_name(run.result), f"record {run.seq} counts otherwise than its rows"
-        )
-
-
-def _csv(members: Members, bench: Workbench, table: str) -> None:
-    """14. One table as CSV."""
-    name = f"tables/{table}.csv"
-    want, have = bench.csv(table), members[name]
-    if have != want:
-        lines = zip(want.split(b"\r\n"), bytes(have).split(b"\r\n"), strict=False)
-        at = next((i for i, (a, b) in enumerate(lines, 1) if a != b), 0)
-        raise PackageInvalid(
-            "14", name, "differs from the table rebuilt from the records", record=f"line {at}"
-        )
-
-
-def _parquet(members: Members, bench: Workbench, table: str, folder: Path, *, exact: bool) -> None:
-    """14. One table as Parquet: the same writer gives the same octets, so nothing in them is free.
-
-    (Equal content is not enough there: changed statistics would make readers skip rows.)
-    """
-    name, path = f"tables/{table}.parquet", folder / "table.parquet"
-    bench.write_parquet(table, path)
-    same = path.read_bytes() == members[name]
-    if not same and not exact:
-        path.write_bytes(members[name])
-        same = bench.same_parquet(table, path)
-    path.unlink()
-    if not same:
-        raise PackageInvalid("14", name, "differs from the table rebuilt from the records")
-
-
-def _labels(predicate: Predicate, contents: Contents) -> None:
-    """16. Labels are not milder than the records."""
-    if contents.faults and not predicate.faults:
-        raise PackageInvalid("16", ENVELOPE, "hides that faults were enabled, as a record in it says")
-    if not predicate.provisional and predicate.made_ns < predicate.window[1] + predicate.lateness_ns:
-        raise PackageInvalid("16", ENVELOPE, "was made before the end of its window, and is not provisional")
-
-
-def _pdf(members: Members, predicate: Predicate, value: dict[str, Any], notes: list[str]) -> None:
-    """17. The PDF, where it can be rendered again."""
-    label = "report.pdf: rendering, not verified"
-    try:
-        from evidence.package import pdf
-
-        again = pdf.render(value) if version("reportlab") == predicate.tool.get("reportlab") else None
-    except (ImportError, PackageNotFoundError):
-        notes.append(f"{label} (install sluicegate[report] to render it again)")
-        return
-    if again is None:
-        notes.append(f"{label} (made with another version of its renderer)")
-    elif members[PDF] != again:
-        raise PackageInvalid("17", PDF, "differs from the report rendered again from the figures")
 
 
 _ENVELOPE = {"payload": str, "payloadType": str, "signatures": list}

@@ -18,8 +18,10 @@ from evidence.checkpoint import parse_checkpoint, parse_note, sign_checkpoint, v
 from evidence.errors import ExportRefused, KeyHistoryInvalid, PackageInvalid, RecordRefused, SignerChanged
 from evidence.ledger import Ledger
 from evidence.package import build, container, figures, html, pdf
+from evidence.package import collect as collecting
 from evidence.package.attacks import pack, sign_again, unpack
-from evidence.package.build import Exported, collect
+from evidence.package.build import Exported
+from evidence.package.collect import collect
 from evidence.package.model import CHECKPOINT, ENVELOPE, SIGNER, Predicate, proofs_name, records_name
 from evidence.package.trust import SignerFile, Trust
 from evidence.package.verify import VERIFIED, verify, verify_octets
@@ -80,8 +82,8 @@ def lying(world: World, monkeypatch: pytest.MonkeyPatch, begin: int, end: int) -
     def ticks(view, window, lateness_ns):
         return view.tick(begin), view.tick(end), []
 
-    monkeypatch.setattr(build, "_ticks", ticks)
-    monkeypatch.setattr(build, "_early", lambda view, scope_id, tick, from_ns: tick)
+    monkeypatch.setattr(collecting, "_ticks", ticks)
+    monkeypatch.setattr(collecting, "_early", lambda view, scope_id, tick, from_ns: tick)
     got = world.db.read_sync(
         lambda conn: collect(
             LedgerView(conn), "acme", (T0, T0 + DAY), world.folder / "sources",
@@ -122,12 +124,12 @@ def test_a_range_that_ends_at_an_older_head_than_its_checkpoint_is_refused(
     made = small(tmp_path, [decision("acme", 60, allowed=False)])
     try:
         trust = trust_of(made.export())
-        head_proof = build._head_proof
+        head_proof = collecting._head_proof
 
         def newest(view, scope_id, tick, end):
             return head_proof(view, scope_id, tick, view.tick(view.tick_count() - 1))
 
-        monkeypatch.setattr(build, "_head_proof", newest)
+        monkeypatch.setattr(collecting, "_head_proof", newest)
         monkeypatch.setattr(
             LedgerView, "checkpoint", lambda self, tick: self.tick(self.tick_count() - 1).note
         )

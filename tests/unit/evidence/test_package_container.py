@@ -31,7 +31,7 @@ def test_it_is_a_plain_zip_that_others_read() -> None:
 
 @given(
     st.dictionaries(
-        st.from_regex(r"[a-z0-9]{1,8}(/[a-z0-9]{1,4})?", fullmatch=True), st.binary(max_size=60), max_size=6
+        st.from_regex(r"(d[0-3]/)?f[a-z0-9]{1,7}", fullmatch=True), st.binary(max_size=60), max_size=6
     )
 )
 def test_members_come_back_and_order_does_not_matter(members: dict[str, bytes]) -> None:
