@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import sys
 import tempfile
 import time
 from pathlib import Path
@@ -105,6 +106,7 @@ def _end(story: Story, stage: Stage, out: Path, package: Path | None, *, keep: b
     story.table(
         [""],
         [
+            *_activate(),
             ["sluicegate up                 # run it until Ctrl-C"],
             ["sluicegate links --why        # what every link waits for, while it runs"],
             ["https://127.0.0.1:9444/docs   # documentation of its API, while it runs"],
@@ -120,6 +122,13 @@ def _end(story: Story, stage: Stage, out: Path, package: Path | None, *, keep: b
             story.say(f"✗ {text}", "red")
     else:
         story.say(f"All {story.held} statements held.", "bold green")
+
+
+def _activate() -> list[list[str]]:
+    """The line that puts `sluicegate` on the PATH, where it lives in a checkout's own environment."""
+    if Path(sys.prefix) != Path.cwd() / ".venv":
+        return []
+    return [["source .venv/bin/activate     # once in each terminal: `sluicegate` is then on the PATH"]]
 
 
 def _copy_logs(source: Path, target: Path) -> None:
