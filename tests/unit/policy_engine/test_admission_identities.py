@@ -47,7 +47,9 @@ def test_a_path_token_stands_for_its_cluster_and_is_recorded_by_its_digest_only(
 
 
 @pytest.mark.parametrize(
-    "token", [None, "", "short", "0" * 64, US_TOKEN[:-1], US_TOKEN + "=", US_TOKEN + "\n"]
+    "token",
+    [None, "", "short", "0" * 64, US_TOKEN[:-1], US_TOKEN + "=", US_TOKEN + "\n"],
+    ids=["none", "empty", "short", "zeros", "one less", "padded", "newline"],
 )
 def test_no_credential_or_an_unknown_one_is_unauthenticated(token: str | None) -> None:
     with pytest.raises(Unauthenticated):
