@@ -43,14 +43,15 @@ def main() -> None:
     if not target.exists():
         print(f"fetching uv {version} ...", file=sys.stderr)
         try:
-            with urllib.request.urlopen(url, timeout=120) as answer:
+            with urllib.request.urlopen(url, timeout=120) as answer:  # noqa: S310 - the lock file's own address
                 body = answer.read()
         except OSError as e:
             raise SystemExit(
-                f"uv: could not fetch it ({e}). Install it by hand (python3 -m pip install uv), then run make again."
+                f"uv: could not fetch it ({e}). "
+                "Install it by hand (python3 -m pip install uv), then run make again."
             ) from None
         if hashlib.sha256(body).hexdigest() != digest:
-            raise SystemExit("uv: the download is not what uv.lock names (SHA-256 differs); nothing was installed.")
+            raise SystemExit("uv: the download is not what uv.lock names: nothing was installed.")
         target.parent.mkdir(parents=True, exist_ok=True)
         with zipfile.ZipFile(io.BytesIO(body)) as wheel:
             member = next(n for n in wheel.namelist() if n.endswith("/scripts/uv"))
