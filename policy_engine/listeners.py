@@ -18,10 +18,10 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import uvicorn
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from evidence.logs import get_logger
 from policy_engine.errors import TlsMaterialError
+from policy_engine.http_protocol import ListenerProtocol
 from policy_engine.limits import LIMITS
 from policy_engine.tls_material import ClientCert, ReloadingContext, TlsFiles
 
@@ -33,7 +33,6 @@ App = Callable[..., Awaitable[None]]
 
 _BACKLOG: Final = 2048  # connections; the kernel caps it at net.core.somaxconn
 _START_S: Final = 10.0  # seconds until a listener must accept
-_CLOSE_S: Final = 0.3  # seconds that an idle connection may take to close its TLS
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,68 +53,6 @@ class ListenerSpec:
     max_connections: int = 4096
 
 
-class _Protocol(HttpToolsProtocol):
-    """uvicorn's HTTP/1.1 protocol with the peer's certificate, bounded headers and a drain mode."""
-
-    max_connections = 4096
-    draining = False  # set on the per-listener subclass
-    _in_headers = False
-    _header_bytes = 0
-    _header_timer: asyncio.TimerHandle | None = None
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        super().connection_made(transport)  # type: ignore[arg-type]
-        tls = transport.get_extra_info("ssl_object")
-        peer = tls.getpeercert(binary_form=True) if tls is not None else None
-        if peer is not None:
-            self.app_state = {**self.app_state, "peer_cert": peer}
-        if len(self.connections) > self.max_connections:
-            transport.close()
-            return
-        self._await_headers()
-
-    def _await_headers(self) -> None:
-        self._header_timer = self.loop.call_later(LIMITS.http_header_s, self.timeout_keep_alive_handler)
-
-    def data_received(self, data: bytes) -> None:
-        cycle: RequestResponseCycle | None = self.cycle  # None before the first request
-        if cycle is None or cycle.response_complete or self._in_headers:
-            self._header_bytes += len(data)
-        super().data_received(data)
-        if not self._in_headers:
-            return
-        if self._header_bytes > LIMITS.http_header_bytes:
-            self.send_400_response("Header too large.")
-        elif self._header_timer is None:
-            self._await_headers()
-
-    def on_message_begin(self) -> None:
-        super().on_message_begin()
-        self._in_headers = True
-
-    def on_headers_complete(self) -> None:
-        self._in_headers = False
-        self._header_bytes = 0
-        if self._header_timer is not None:
-            self._header_timer.cancel()
-            self._header_timer = None
-        super().on_headers_complete()
-        if self.draining and self.cycle is not None:
-            self.cycle.keep_alive = False
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        if self._header_timer is not None:
-            self._header_timer.cancel()
-        super().connection_lost(exc)
-
-    def shutdown(self) -> None:
-        busy = getattr(self.cycle, "response_complete", True) is False  # no cycle before the first request
-        super().shutdown()
-        if not busy:
-            # An idle peer that does not read never answers close_notify: nothing is lost by not waiting.
-            self.loop.call_later(_CLOSE_S, self.transport.abort)
-
-
 class _Server(uvicorn.Server):
     """A server that leaves signals to the process."""
 
@@ -131,9 +68,8 @@ class _Listener:
         self.spec = spec
         self.tls = ReloadingContext(spec.tls, spec.client_cert) if spec.tls is not None else None
         # A class of its own per listener: flags are read per request without another look-up.
-        self.protocol: type[_Protocol] = type(
-            "_ListenerProtocol", (_Protocol,), {"max_connections": spec.max_connections}
-        )
+        flags = {"max_connections": spec.max_connections, "direct": getattr(spec.app, "direct", None)}
+        self.protocol: type[ListenerProtocol] = type("_ListenerProtocol", (ListenerProtocol,), flags)
         self.sock = _bind(spec.host, spec.port)
         self.server = _Server(self._config())
         self.task: asyncio.Task[None] | None = None

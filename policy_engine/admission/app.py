@@ -6,20 +6,30 @@
 Steps of one request, each of which can only refuse: (1) take the token out of the scope, so that no log can
 hold it; (2) authenticate; (3) read the body within its limits; (4) decode; (5) judge; (6) make the complete
 record durable; (7) answer. Steps 4 to 7 stand in `handler`.
+
+`AdmissionApp.direct` does the same for a listener that has an ordinary request whole in its hands (see
+`policy_engine.http_protocol`); whatever it would have to refuse before the body it leaves to ASGI.
 """
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any, Final
 
+from evidence.errors import EvidenceError
+from evidence.logs import get_logger
 from policy_engine.admission.body import BodyReader
 from policy_engine.admission.deps import AdmissionDeps
-from policy_engine.admission.handler import ReviewHandler
+from policy_engine.admission.handler import Handling, ReviewHandler
 from policy_engine.admission.identities import Caller
 from policy_engine.admission.protocol import answer
 from policy_engine.admission.tally import AdmissionMetrics
-from policy_engine.errors import BadReview, Forbidden, Unauthenticated
+from policy_engine.errors import BadReview, DecisionLate, Forbidden, Unauthenticated
+from policy_engine.http_protocol import Answered
+
+log = get_logger("policy_engine.admission")
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -28,6 +38,7 @@ Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 _PREFIX: Final = "/admit/"
 _TYPE: Final = (b"content-type", b"application/json")
 _CLOSE: Final = (b"connection", b"close")
+_TARGETS_KEPT: Final = 64  # request targets; an API server uses one
 
 
 class AdmissionApp:
@@ -45,6 +56,7 @@ class AdmissionApp:
         self._handler = ReviewHandler(deps, self.metrics)
         self._per_cluster: dict[str, int] = {}
         self._deadlines: dict[bytes, float] = {}
+        self._targets: dict[bytes, tuple[str, float]] = {}  # of callers with a certificate: hold no token
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """One request."""
@@ -67,6 +79,58 @@ class AdmissionApp:
             await _refuse(send, status, str(exc))
             return
         await self._admitted(scope, receive, send, caller)
+
+    def direct(self, target: bytes, state: dict[str, Any], length: int) -> DirectReview | None:
+        """Take an ordinary POST before its body; None leaves it to the ASGI route.
+
+        Args:
+            target: As the request line has it.
+            state: Of the connection: `peer_cert`.
+            length: Octets of the body, as declared.
+        """
+        peer_cert = state.get("peer_cert")
+        if peer_cert is None or length > self._limits.review_body_bytes:
+            return None
+        known = self._targets.get(target) or self._plain(target)
+        if known is None:
+            return None
+        cluster, allowed_s = known
+        # 2. Authenticate before a byte of the body is looked at.
+        try:
+            caller = self._deps.identities().authenticate(cluster, None, peer_cert, self._deps.clock())
+        except (Unauthenticated, Forbidden):
+            return None
+        in_flight = self._per_cluster.get(cluster, 0)
+        limits = self._limits
+        if (
+            self.metrics.in_flight >= limits.reviews_in_flight
+            or in_flight >= limits.reviews_in_flight_per_cluster
+        ):
+            return None
+        if target not in self._targets and len(self._targets) < _TARGETS_KEPT:
+            self._targets[target] = known
+        self._per_cluster[cluster] = in_flight + 1
+        self.metrics.in_flight += 1
+        return DirectReview(self, self._handler.begin(caller, allowed_s))
+
+    def _plain(self, target: bytes) -> tuple[str, float] | None:
+        """Cluster and deadline of a target without token, escapes or anything else out of the ordinary."""
+        path, _, query = target.partition(b"?")
+        cluster = path.removeprefix(_PREFIX.encode()).decode("latin-1")
+        if len(cluster) == len(path) or not cluster.replace("-", "a").isalnum() or not cluster.isascii():
+            return None
+        return cluster, self._allowed_s(query)
+
+    def release(self, cluster: str) -> None:
+        """One review of a cluster is no longer in flight."""
+        self.metrics.in_flight -= 1
+        self._per_cluster[cluster] -= 1
+
+    def refused(self, exc: BadReview) -> tuple[int, bytes, bool]:
+        """Status, body and whether to close, for what is no review."""
+        self.metrics.refused["bad_review"] += 1
+        data = answer(exc.uid, False, code=exc.code, message=str(exc))
+        return 200 if exc.uid else exc.code, data, exc.code in (408, 413, 429)
 
     async def flush_summary(self) -> bool:
         """Write the pending `decision_summary` record now; call it before stopping.
@@ -98,15 +162,18 @@ class AdmissionApp:
             handling = self._handler.begin(caller, allowed_s)
             body = await self._bodies.read(receive)
             # 4. to 7.
-            await _send(send, 200, await handling.run(body, overloaded=overloaded))
+            data = handling.take(body, overloaded=overloaded)
+            if data is None:
+                assert handling.durable is not None
+                with contextlib.suppress(EvidenceError, DecisionLate):  # `finish` says it
+                    await handling.durable
+                data = handling.finish()
+            await _send(send, 200, data)
         except BadReview as exc:
-            self.metrics.refused["bad_review"] += 1
-            close = exc.code in (408, 413, 429)
-            data = answer(exc.uid, False, code=exc.code, message=str(exc))
-            await _send(send, 200 if exc.uid else exc.code, data, close=close)
+            status, data, close = self.refused(exc)
+            await _send(send, status, data, close=close)
         finally:
-            self.metrics.in_flight -= 1
-            self._per_cluster[caller.cluster] -= 1
+            self.release(caller.cluster)
 
     def _allowed_s(self, query: bytes) -> float:
         """Seconds for an answer: our own deadline, or less when the API server gives less (`timeout=10s`)."""
@@ -116,6 +183,50 @@ class AdmissionApp:
             if len(self._deadlines) < 64:
                 self._deadlines[query] = allowed
         return allowed
+
+
+class DirectReview:
+    """One review on its way past ASGI: an `Exchange` of the listener's protocol."""
+
+    __slots__ = ("_answered", "_app", "_handling")
+
+    def __init__(self, app: AdmissionApp, handling: Handling) -> None:
+        self._app = app
+        self._handling = handling
+
+    def decline(self) -> None:
+        """The ASGI route counts it again."""
+        self._app.release(self._handling.caller.cluster)
+
+    def run(self, body: bytes, answered: Answered) -> None:
+        """Steps 4 to 6; step 7 when the record is durable."""
+        handling = self._handling
+        try:
+            data = handling.take(body, overloaded=False)
+        except BadReview as exc:
+            self.decline()
+            answered(*self._app.refused(exc))
+            return
+        except BaseException:
+            self.decline()
+            raise
+        if data is None:
+            assert handling.durable is not None
+            self._answered = answered
+            handling.durable.add_done_callback(self._finish)
+        else:
+            self.decline()
+            answered(200, data, False)
+
+    def _finish(self, _durable: asyncio.Future[None]) -> None:
+        self.decline()
+        try:
+            data = self._handling.finish()
+        except Exception as exc:
+            log.error("answer_failed", error=type(exc).__name__)  # noqa: TRY400 - a text may quote
+            self._answered(500, answer("", False, code=500, message="the answer failed"), True)
+        else:
+            self._answered(200, data, False)
 
 
 def _route(scope: Scope) -> tuple[str | None, str | None]:

@@ -25,13 +25,13 @@ class DurableQueue:
         self._waiting: deque[tuple[asyncio.Future[None], float]] = deque()
         self._timer: asyncio.TimerHandle | None = None
 
-    def append(self, seq: int, frame: bytes, deadline: float) -> asyncio.Future[None]:
+    def append(self, seq: int, frame: bytes, left_s: float) -> asyncio.Future[None]:
         """Queue a frame under the spool's `next_seq`.
 
         Args:
             seq: The number that the record carries.
             frame: Its octets.
-            deadline: Loop time after which the answer would come too late.
+            left_s: Seconds after which the answer would come too late.
 
         Returns:
             Done when the frame is durable; fails with SpoolUnwritable or DecisionLate.
@@ -40,7 +40,7 @@ class DurableQueue:
             SpoolUnwritable: At once, when the spool takes no frame.
         """
         future = self._spool.submit(seq, frame)
-        self._waiting.append((future, deadline))
+        self._waiting.append((future, self._loop.time() + left_s))
         if self._timer is None:
             self._timer = self._loop.call_later(_SWEEP_S, self._sweep)
         return future

@@ -21,7 +21,6 @@ from policy_engine.admission.deps import AdmissionDeps
 from policy_engine.admission.durable import DurableQueue
 from policy_engine.admission.identities import Caller
 from policy_engine.admission.judge import Judged, fails_open, judge, line_of, only_failed, refusal_text
-from policy_engine.admission.protocol import Review
 from policy_engine.admission.record import Sealed, seal
 from policy_engine.admission.tally import AdmissionMetrics, Unrecorded
 from policy_engine.errors import BadReview, DecisionLate
@@ -108,51 +107,75 @@ class ReviewHandler:
 
 @dataclass(slots=True)
 class Handling:
-    """One review in progress."""
+    """One review in progress: `take` it, wait for `durable`, `finish` it.
+
+    Between the two it keeps the bytes of the answer and no object: what a decision allocates is freed while
+    it is still in the processor's cache.
+    """
 
     shared: ReviewHandler
     caller: Caller
     started: float  # time.perf_counter
     allowed_s: float
+    durable: asyncio.Future[None] | None = None
+    uid: str = ""
+    operation: str = ""
+    opens: bool = False  # an internal failure may let it pass
+    ready: bytes = b""  # the answer, to be given once the record is durable
+    allowed: bool = False
+    failed_open: bool = False
+    decision_id: str = ""
 
-    async def run(self, body: bytes | bytearray, *, overloaded: bool) -> bytes:
-        """The bytes of the answer.
+    def take(self, body: bytes | bytearray, *, overloaded: bool) -> bytes | None:
+        """Decode, judge and hand the record to the spool.
+
+        Returns:
+            The bytes of the answer where there is no decision to wait for; else None, and `durable` is set.
 
         Raises:
             BadReview: No review, or one that cannot be walked.
         """
         # 4. Decode.
         review = protocol.parse(body)
-        if overloaded:
-            return self._failed(review, "engine.overload")
-        if time.perf_counter() - self.started > self.allowed_s:
-            return self._failed(review, "engine.no_result")
+        self.uid, self.operation = review.uid, review.operation
         deps = self.shared.deps
         # 5. Judge, and encode the record without awaiting in between: its number is the spool's next.
         try:
-            judged = judge(review, self.caller.cluster, deps, deps.clock())
-            sealed, durable = self._record(judged)
+            self.opens = fails_open(review)
+            if overloaded:
+                return self._failed("engine.overload")
+            if time.perf_counter() - self.started > self.allowed_s:
+                return self._failed("engine.no_result")
+            self._record(judge(review, self.caller.cluster, deps, deps.clock()))
         except RecursionError:
             raise BadReview("the object is nested too deeply", uid=review.uid) from None
         except SpoolUnwritable:
-            return self._failed(review, "engine.spool_unwritable")
+            return self._failed("engine.spool_unwritable")
         except Exception as exc:
             # Type and place only: the text of a foreign exception may quote the object.
             log.error(  # noqa: TRY400
                 "decision_failed", error=type(exc).__name__, at=_place(exc), cluster=self.caller.cluster
             )
-            return self._failed(review, "engine.no_result")
-        # 6. Durable before answered.
-        try:
-            await durable
-        except DecisionLate:
-            return self._failed(review, "engine.no_result", late_id=sealed.decision_id)
-        except EvidenceError:
-            return self._failed(review, "engine.spool_unwritable")
-        # 7. Answer.
-        return self._answer(judged, sealed)
+            return self._failed("engine.no_result")
+        return None
 
-    def _record(self, judged: Judged) -> tuple[Sealed, asyncio.Future[None]]:
+    def finish(self) -> bytes:
+        """The bytes of the answer, once `durable` has ended."""
+        assert self.durable is not None
+        # 6. Durable before answered: `result` raises where it is not.
+        try:
+            self.durable.result()
+        except DecisionLate:
+            return self._failed("engine.no_result", late_id=self.decision_id)
+        except EvidenceError:
+            return self._failed("engine.spool_unwritable")
+        # 7. Answer.
+        if self.failed_open:
+            self.shared.metrics.failed_open[self.operation] += 1
+        self._observe(self.allowed)
+        return self.ready
+
+    def _record(self, judged: Judged) -> None:
         deps, shared = self.shared.deps, self.shared
         spool = deps.spool
         seq = spool.next_seq
@@ -165,47 +188,46 @@ class Handling:
             boot_id=deps.boot_id,
             received_ns=judged.now_ns,
         )
+        self.ready, self.allowed = _answer(judged, sealed), judged.decision.allowed
+        self.failed_open, self.decision_id = judged.failed_open, sealed.decision_id
         left = self.allowed_s - (time.perf_counter() - self.started)
-        return sealed, shared.queue.append(seq, sealed.record.frame, asyncio.get_running_loop().time() + left)
+        self.durable = shared.queue.append(seq, sealed.record.frame, left)
 
-    def _answer(self, judged: Judged, sealed: Sealed) -> bytes:
-        decision, review = judged.decision, judged.review
-        warnings: list[str] = []
-        if judged.failed_open:
-            self.shared.metrics.failed_open[review.operation] += 1
-        if decision.warnings:
-            warnings = protocol.cut_warnings([line_of(reason) for reason in decision.warnings])
-        notes = protocol.annotations(
-            review.uid, sealed.decision_id, decision.policy_digest, sealed.record.leaf_hash.hex()
-        )
-        self._observe(review, decision.allowed)
-        if decision.allowed:
-            return protocol.answer(review.uid, True, warnings=warnings, annotations=notes)
-        code = 503 if only_failed(decision) else 403
-        text = refusal_text(decision, sealed.decision_id)
-        return protocol.answer(
-            review.uid, False, code=code, message=text, warnings=warnings, annotations=notes
-        )
-
-    def _failed(self, review: Review, reason: str, late_id: str = "") -> bytes:
+    def _failed(self, reason: str, late_id: str = "") -> bytes:
         """The answer where no decision was recorded."""
         self.shared.count(self.caller, reason, late_id)
-        if fails_open(review):
-            self.shared.metrics.failed_open[review.operation] += 1
-            self._observe(review, True)
+        if self.opens:
+            self.shared.metrics.failed_open[self.operation] += 1
+            self._observe(True)
             warning = (
                 f"sluicegate: allowed without a decision ({reason}), because refusing would block clean-up"
             )
-            return protocol.answer(review.uid, True, warnings=[warning])
-        self._observe(review, False)
+            return protocol.answer(self.uid, True, warnings=[warning])
+        self._observe(False)
         code, text = _FAILURES[reason]
         return protocol.answer(
-            review.uid, False, code=code, message=f"refused by sluicegate: [{reason}] {text}"
+            self.uid, False, code=code, message=f"refused by sluicegate: [{reason}] {text}"
         )
 
-    def _observe(self, review: Review, allowed: bool) -> None:
+    def _observe(self, allowed: bool) -> None:
         elapsed = int((time.perf_counter() - self.started) * 1e6)
-        self.shared.metrics.observe(self.caller.cluster, review.operation, allowed, elapsed)
+        self.shared.metrics.observe(self.caller.cluster, self.operation, allowed, elapsed)
+
+
+def _answer(judged: Judged, sealed: Sealed) -> bytes:
+    """The answer that derives from a record; not to be given before the record is durable."""
+    decision, uid = judged.decision, judged.review.uid
+    warnings: list[str] = []
+    if decision.warnings:
+        warnings = protocol.cut_warnings([line_of(reason) for reason in decision.warnings])
+    notes = protocol.annotations(
+        uid, sealed.decision_id, decision.policy_digest, sealed.record.leaf_hash.hex()
+    )
+    if decision.allowed:
+        return protocol.answer(uid, True, warnings=warnings, annotations=notes)
+    code = 503 if only_failed(decision) else 403
+    text = refusal_text(decision, sealed.decision_id)
+    return protocol.answer(uid, False, code=code, message=text, warnings=warnings, annotations=notes)
 
 
 def _place(exc: BaseException) -> str:
