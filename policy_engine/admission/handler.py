@@ -22,6 +22,7 @@ from policy_engine.admission.durable import DurableQueue
 from policy_engine.admission.identities import Caller
 from policy_engine.admission.judge import Judged, fails_open, judge, line_of, only_failed, refusal_text
 from policy_engine.admission.record import Sealed, seal
+from policy_engine.admission.slices import Slices
 from policy_engine.admission.tally import AdmissionMetrics, Unrecorded
 from policy_engine.errors import BadReview, DecisionLate
 
@@ -46,6 +47,7 @@ class ReviewHandler:
         self.deps = deps
         self.metrics = metrics
         self.unrecorded = Unrecorded()
+        self.slices = Slices()
         self._queue: DurableQueue | None = None
         self._flushing = False
         self._flusher: asyncio.Task[None] | None = None
@@ -146,7 +148,8 @@ class Handling:
                 return self._failed("engine.overload")
             if time.perf_counter() - self.started > self.allowed_s:
                 return self._failed("engine.no_result")
-            self._record(judge(review, self.caller.cluster, deps, deps.clock()))
+            slices = self.shared.slices
+            self._record(judge(review, self.caller.cluster, deps, deps.clock(), slices.of))
         except RecursionError:
             raise BadReview("the object is nested too deeply", uid=review.uid) from None
         except SpoolUnwritable:

@@ -9,13 +9,13 @@ The rules decide (`policy_engine.rules.decision.decide`); here stands what surro
   cleaned up while we are broken.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from policy_engine.admission.deps import AdmissionDeps, Policy
 from policy_engine.admission.protocol import Review
-from policy_engine.context import context as context_of
+from policy_engine.context import Posture, context
 from policy_engine.facts import facts as facts_of
 from policy_engine.facts import old_facts, only_metadata_differs
 from policy_engine.resources.resource_set import ResourceSet
@@ -29,6 +29,8 @@ GOVERNED_DELETES: Final = frozenset(
 )
 # Fields that a finalizer removal changes by itself.
 _MOVING: Final = frozenset({"finalizers", "managedFields", "resourceVersion", "generation"})
+
+ContextOf = Callable[[Mapping[str, Any], ResourceSet, Mapping[str, Posture]], Mapping[str, Any]]
 
 PLATFORM: Final = "platform_namespace"
 DELETE: Final = "delete_not_governed"
@@ -57,8 +59,13 @@ class Judged:
         return tenant["name"] if tenant else "estate"
 
 
-def judge(review: Review, cluster: str, deps: AdmissionDeps, now_ns: int) -> Judged:
-    """Judge one review. Raises only for a defect (the caller fails closed) or RecursionError."""
+def judge(
+    review: Review, cluster: str, deps: AdmissionDeps, now_ns: int, context_of: ContextOf = context
+) -> Judged:
+    """Judge one review. Raises only for a defect (the caller fails closed) or RecursionError.
+
+    `context_of` makes contexts, or finds the one that was made before (`slices.Slices.of`).
+    """
     resources = deps.resources()
     policy = deps.policy()
     lookup = deps.lookup(cluster)

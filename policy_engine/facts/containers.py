@@ -65,8 +65,7 @@ def _extended(resources: Mapping[str, Any], path: str, notes: Notes) -> dict[str
             notes.bad(f"{path}.{part}", "a map is due here")
             continue
         for key, value in amounts.items():
-            domain, slash, _ = key.partition("/")
-            if not slash or domain.endswith("kubernetes.io"):
+            if "/" not in key or key.partition("/")[0].endswith("kubernetes.io"):
                 continue
             amount = quantity(value) if key.isascii() else None
             if amount is None:

@@ -58,6 +58,8 @@ _CLEAR: Final = frozenset({"http", "ftp", "ws", "redis", "amqp"})
 _LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "[::1]"})
 # Backslashes are slashes to many clients, and one slash is enough for some: what they reach, not the letter.
 _URL: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]{0,31}):[/\\]+([^/\\?#]*)(.*)", re.DOTALL)
+# The usual address, whose reading is beyond doubt: lower case, no password, nothing that clients take out.
+_USUAL: Final = re.compile(r"(https?)://([a-z0-9_.-]{1,253})(?::[0-9]{1,5})?(?:[/?#][!-?A-~]*)?", re.ASCII)
 _IGNORED: Final = {ord(c): None for c in "\t\r\n"}  # clients take them out of an address
 _EDGES: Final = "".join(map(chr, range(0x21)))
 _AUTHORITY: Final = re.compile(r"([A-Za-z0-9_.-]{1,253}|\[[0-9A-Fa-f:.]{2,45}\])(?::[0-9]{1,5})?", re.ASCII)
@@ -125,6 +127,9 @@ def endpoint(container: str, variable: str, value: Any) -> dict[str, Any] | None
 
 def scheme_and_host(value: str) -> tuple[str, str]:
     """Scheme (lower case) and host of an address; "" for what is not plainly there."""
+    usual = _USUAL.fullmatch(value)
+    if usual is not None:
+        return usual[1], usual[2]
     value = value.translate(_IGNORED).strip(_EDGES)
     match = _URL.match(value)
     if match is None:

@@ -98,6 +98,27 @@ class EngineInput:
     context: bytes = b""
 
 
+class Prepared(dict[str, Any]):
+    """A context with its canonical bytes and their digest. Never changed once made."""
+
+    __slots__ = ("data", "digest")
+
+    data: bytes
+    digest: str
+
+    @classmethod
+    def of(cls, context: Mapping[str, Any]) -> Prepared:
+        """Encode a context.
+
+        Raises:
+            NotCanonical: It leaves the canonical domain.
+        """
+        self = cls(context)
+        self.data = canonical(context)
+        self.digest = hashlib.sha256(self.data).hexdigest()
+        return self
+
+
 def engine_input(facts: Mapping[str, Any], context: Mapping[str, Any], now_ns: int) -> EngineInput:
     """Build the input: canonical JSON of {context, facts, now} plus its own digest.
 
@@ -107,7 +128,9 @@ def engine_input(facts: Mapping[str, Any], context: Mapping[str, Any], now_ns: i
     Raises:
         NotCanonical: Facts or context leave the canonical domain (floats, non-ASCII keys, ...).
     """
-    facts_bytes, context_bytes = canonical(facts), canonical(context)
+    facts_bytes = canonical(facts)
+    prepared = context if type(context) is Prepared else Prepared.of(context)
+    context_bytes = prepared.data
     tail = b',"facts":' + facts_bytes + b',"now":"' + str(now_ns).encode("ascii") + b'"}'
     head = b'{"context":' + context_bytes
     digest = hashlib.sha256(head + tail).hexdigest()
@@ -115,7 +138,7 @@ def engine_input(facts: Mapping[str, Any], context: Mapping[str, Any], now_ns: i
         body=head + b',"digest":"' + digest.encode("ascii") + b'"' + tail,
         digest=digest,
         facts_digest=hashlib.sha256(facts_bytes).hexdigest(),
-        context_digest=hashlib.sha256(context_bytes).hexdigest(),
+        context_digest=prepared.digest,
         facts=facts_bytes,
         context=context_bytes,
     )
