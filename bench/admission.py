@@ -73,6 +73,9 @@ def peer_data(resources: Any) -> dict[str, Any]:
     for name, posture in postures(resources).items():
         links[name] |= {"state": posture.state, "posture": posture.posture, "reason": posture.reason}
         links[name] |= {"fresh_until": posture.fresh_until_ns}
+    flows: dict[str, dict[str, list[str]]] = {}
+    for flow in resources.flows.values():
+        flows.setdefault(flow.from_, {})[flow.to] = list(flow.links)
     return {
         "estate": {
             "cluster": {"site_label": cluster.site_label, "site_labels": dict(cluster.site_labels)},
@@ -96,9 +99,7 @@ def peer_data(resources: Any) -> dict[str, Any]:
                 for d in resources.datasets.values()
             },
             "segments": {s.name: {"site": s.site, "dataset": s.dataset} for s in resources.segments.values()},
-            "flows": [
-                {"from": f.from_, "to": f.to, "links": list(f.links)} for f in resources.flows.values()
-            ],
+            "flows": flows,
             "links": links,
         }
     }

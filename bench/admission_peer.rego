@@ -135,12 +135,7 @@ crossings contains [name, from, to] if {
 	from != to
 }
 
-flow_links(from, to) := links if {
-	some flow in data.estate.flows
-	flow.from == from
-	flow.to == to
-	links := flow.links
-}
+flow_links(from, to) := data.estate.flows[from][to]
 
 deny contains "namespace is not bound to a tenant" if not binding
 
@@ -215,12 +210,15 @@ addresses := {
 	"LAKECTL_SERVER_ENDPOINT_URL", "ALLUXIO_MASTER_HOSTNAME", "JUICEFS_META_URL",
 }
 
-# Switches that turn encryption or its checks off, and the values that do so.
-switches := {
-	"OTEL_EXPORTER_OTLP_INSECURE": on, "MLFLOW_TRACKING_INSECURE_TLS": on, "S3_INSECURE": on, "MINIO_INSECURE": on,
-	"VAULT_SKIP_VERIFY": on, "BAO_SKIP_VERIFY": on, "GIT_SSL_NO_VERIFY": on, "S3_USE_HTTPS": off,
-	"S3_VERIFY_SSL": off, "S3_USE_SSL": off, "MINIO_SECURE": off, "MINIO_USE_SSL": off, "AWS_S3_USE_SSL": off,
-	"PYTHONHTTPSVERIFY": off, "NODE_TLS_REJECT_UNAUTHORIZED": off,
+# Switches that turn encryption or its checks off, by the values that do so.
+switched_on := {
+	"OTEL_EXPORTER_OTLP_INSECURE", "MLFLOW_TRACKING_INSECURE_TLS", "S3_INSECURE", "MINIO_INSECURE",
+	"VAULT_SKIP_VERIFY", "BAO_SKIP_VERIFY", "GIT_SSL_NO_VERIFY",
+}
+
+switched_off := {
+	"S3_USE_HTTPS", "S3_VERIFY_SSL", "S3_USE_SSL", "MINIO_SECURE", "MINIO_USE_SSL", "AWS_S3_USE_SSL",
+	"PYTHONHTTPSVERIFY", "NODE_TLS_REJECT_UNAUTHORIZED",
 }
 
 on := {"1", "true", "yes", "on", "t", "y"}
@@ -229,22 +227,33 @@ off := {"0", "false", "no", "off", "f", "n"}
 
 clear := {"http://", "ftp://", "ws://", "redis://", "amqp://"}
 
+loopback := {concat("", [scheme, host]) | some scheme in clear; some host in {"localhost", "127.0.0.1"}}
+
 deny contains msg if {
 	some container in containers
 	some variable in object.get(container, "env", [])
 	variable.name in addresses
-	some scheme in clear
-	startswith(lower(object.get(variable, "value", "")), scheme)
-	not startswith(lower(variable.value), concat("", [scheme, "localhost"]))
-	not startswith(lower(variable.value), concat("", [scheme, "127.0.0.1"]))
+	value := lower(variable.value)
+	strings.any_prefix_match(value, clear)
+	not strings.any_prefix_match(value, loopback)
 	msg := sprintf("container %v: %v is not encrypted", [container.name, variable.name])
 }
 
 deny contains msg if {
 	some container in containers
 	some variable in object.get(container, "env", [])
-	lower(object.get(variable, "value", "")) in switches[variable.name]
+	turns_off(variable.name, variable)
 	msg := sprintf("container %v: %v turns encryption off", [container.name, variable.name])
+}
+
+turns_off(name, variable) if {
+	name in switched_on
+	lower(variable.value) in on
+}
+
+turns_off(name, variable) if {
+	name in switched_off
+	lower(variable.value) in off
 }
 
 # An image is [registry/]path[:tag][@sha256:hex], nothing else; kubelets and digest reports rely on it.
