@@ -55,11 +55,6 @@ def age(profile: ProfileSpec, link: str, born_ns: int, now_ns: int) -> Age:
     return next((name for at, name in steps if now_ns >= at), "fresh")
 
 
-def should_start(profile: ProfileSpec, link: str, born_ns: int, now_ns: int) -> bool:
-    """True from the prepare threshold on."""
-    return age(profile, link, born_ns, now_ns) != "fresh"
-
-
 def retry_wait_ns(failures: int, first_ms: int, longest_ms: int) -> int:
     """Wait after the n-th unsuccessful rotation in a row: doubling, bounded."""
     if failures <= 0:

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from keymgmt.errors import LinkRefused
-from keymgmt.lifetimes import age, jitter_ns, retry_wait_ns, should_start, thresholds
+from keymgmt.lifetimes import age, jitter_ns, retry_wait_ns, thresholds
 from keymgmt.model import EndpointSpec, LinkSpec, ProfileSpec, ssci
 
 SECOND = 1_000_000_000
@@ -46,7 +46,6 @@ STAGES = {
 def test_stages_of_a_key(name: str) -> None:
     passed, stage = STAGES[name]
     assert stage == age(ProfileSpec("p"), "l1", BORN, BORN + passed)
-    assert (stage != "fresh") == should_start(ProfileSpec("p"), "l1", BORN, BORN + passed)
 
 
 def test_links_of_one_birth_do_not_rotate_at_once() -> None:
