@@ -11,6 +11,7 @@ from __future__ import annotations
 import base64
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from gc import get_referents
 from typing import Any
 
@@ -46,11 +47,11 @@ def canonical(value: object) -> bytes:
         NotCanonical: The value is outside the domain; the text names the place, never the value.
     """
     try:
-        data = _dumps(value, option=_OPTIONS)
+        data: bytes = _dumps(value, option=_OPTIONS)
     except (TypeError, ValueError):
         # orjson's text may quote the value: it is dropped on purpose.
         raise _refusal(value) from None
-    if not _in_domain(value, data.isascii()):
+    if type(value) is not str and not _in_domain(value, data.isascii()):
         raise _refusal(value)
     return data
 
@@ -76,9 +77,16 @@ def canonical_object(fields: Mapping[str, object]) -> bytes:
         value = fields[name]
         if not name.isascii():
             raise NotCanonical("a key under $ is not an ASCII string")
-        data = value.data if type(value) is Encoded else canonical(value)
-        members.append(_dumps(name) + b":" + data)
-    return b"{" + b",".join(members) + b"}"
+        members.append(_member(name))
+        members.append(value.data if type(value) is Encoded else canonical(value))
+    members[0:1] = [members[0][1:]] if members else []
+    return b"{" + b"".join(members) + b"}"
+
+
+@lru_cache(maxsize=256)
+def _member(name: str) -> bytes:
+    """`,"name":`; names of fields are few."""
+    return b"," + _dumps(name) + b":"
 
 
 def decode_canonical(data: bytes) -> Any:

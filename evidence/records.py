@@ -237,10 +237,10 @@ def _checked_kind(draft: Draft) -> Kind:
 
 def _body(fields: Mapping[str, Any]) -> bytes:
     """Encode a body; absent fields are omitted, never null."""
-    present = {name: value for name, value in fields.items() if value is not None}
-    if Encoded in map(type, present.values()):
-        return canonical_object(present)
-    return canonical(present)
+    types = set(map(type, fields.values()))
+    if type(None) in types:
+        fields = {name: value for name, value in fields.items() if value is not None}
+    return canonical_object(fields) if Encoded in types else canonical(fields)
 
 
 def _object(data: bytes) -> dict[str, Any]:

@@ -133,7 +133,7 @@ def _listed(values: Iterable[object]) -> str:
 def _clean(text: str) -> str:
     """One line, bounded: names come from users and end in terminals and logs."""
     cut = text[: LIMITS.reason_value_chars]
-    plain = "".join(char if char.isprintable() else "?" for char in cut)
+    plain = cut if cut.isprintable() else "".join(char if char.isprintable() else "?" for char in cut)
     return plain + ("..." if len(text) > len(cut) else "")
 
 
