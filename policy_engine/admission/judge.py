@@ -10,8 +10,7 @@ The rules decide (`policy_engine.rules.decision.decide`); here stands what surro
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from policy_engine.admission.deps import AdmissionDeps, Policy
 from policy_engine.admission.protocol import Review
@@ -37,8 +36,7 @@ DELETE: Final = "delete_not_governed"
 EVICTION: Final = "eviction"
 
 
-@dataclass(frozen=True, slots=True)
-class Judged:
+class Judged(NamedTuple):
     """A judgement and everything that its record needs."""
 
     review: Review
@@ -95,7 +93,7 @@ def judge(
             untouched=has_old and only_metadata_differs(request),
         )
         if not decision.allowed and only_failed(decision) and fails_open(review):
-            decision, failed_open = replace(decision, allowed=True, reasons=()), True
+            decision, failed_open = decision._replace(allowed=True, reasons=()), True
             exempt = "internal_failure"
     return Judged(
         review,

@@ -8,8 +8,7 @@ in all, so they are cut here, where the most important ones come first.
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -33,8 +32,7 @@ _REASONS: Final = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Review:
+class Review(NamedTuple):
     """One review that can be answered, because its uid is known. Fields of the wrong type are empty."""
 
     uid: str

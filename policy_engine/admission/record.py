@@ -7,8 +7,7 @@ hash can stand in the API server's audit log before the ledger has the record.
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from evidence.canonical import Encoded
 from evidence.records import SALTS_OCTETS, Draft, EncodedRecord, encode
@@ -19,8 +18,7 @@ from policy_engine.rules.decision import Reason
 _ID_OCTETS: Final = 16
 
 
-@dataclass(frozen=True, slots=True)
-class Sealed:
+class Sealed(NamedTuple):
     """A record with the id that the answer names."""
 
     decision_id: str

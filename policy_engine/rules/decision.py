@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 from evidence.errors import NotCanonical
 from policy_engine.errors import EngineNoResult
@@ -81,8 +81,7 @@ class Waiver(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class Decision:
+class Decision(NamedTuple):
     """The answer and what it was computed from; response, record and text all derive from it."""
 
     allowed: bool

@@ -14,7 +14,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, NoReturn, Protocol, TypeAlias
+from typing import Any, Final, NamedTuple, NoReturn, Protocol, TypeAlias
 
 import orjson
 
@@ -51,8 +51,7 @@ class Violation:
         return (self.rule, self.subject, canonical(self.params))
 
 
-@dataclass(frozen=True, slots=True)
-class Result:
+class Result(NamedTuple):
     """A complete answer: every violation, in canonical order, bound to policy and input."""
 
     violations: tuple[Violation, ...]
@@ -86,8 +85,7 @@ class Engine(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class EngineInput:
+class EngineInput(NamedTuple):
     """The bytes for an engine and every digest that a record needs."""
 
     body: bytes
