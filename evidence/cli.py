@@ -139,7 +139,11 @@ def export(  # noqa: PLR0917
     lateness: Annotated[int, typer.Option(help="Lateness bound L, seconds.", min=0)] = 0,
     state: _State = DEFAULT_STATE,
 ) -> None:
-    """Export the auditor package of one scope and window."""
+    """Export the auditor package of one scope and window.
+
+    The ledger's key, which signs the package, is in the running system: start `sluicegate up` on the same
+    state folder first.
+    """
     from evidence.package.build import export as run
 
     window = _time(begin), _time(end)
@@ -370,9 +374,7 @@ def _plain(failure: str) -> Iterator[None]:
     except (typer.Exit, typer.BadParameter):
         raise
     except EvidenceError as why:
-        typer.echo(f"{failure.upper()}: {_safe(str(why))}", err=True)
-        if why.fix:
-            typer.echo(f"  {_safe(why.fix)}", err=True)
+        _tell(failure, why, why.fix)
         raise typer.Exit(NO) from None
     except ModuleNotFoundError as why:
         typer.echo(
@@ -385,9 +387,18 @@ def _plain(failure: str) -> Iterator[None]:
         typer.echo("  see that it is a file that you may read, or a place where you may write", err=True)
         raise typer.Exit(NO) from None
     except Exception as why:
-        # Its text may quote content; the class is enough to report it.
-        typer.echo(f"{failure.upper()}: could not be read to the end ({type(why).__name__})", err=True)
+        fix = getattr(why, "fix", None)
+        if isinstance(fix, str):  # made for people by whoever composes the product: the signer's errors
+            _tell(failure, why, fix)
+        else:  # its text may quote content; the class is enough to report it
+            typer.echo(f"{failure.upper()}: could not be read to the end ({type(why).__name__})", err=True)
         raise typer.Exit(NO) from None
+
+
+def _tell(failure: str, why: Exception, fix: str) -> None:
+    typer.echo(f"{failure.upper()}: {_safe(str(why))}", err=True)
+    if fix:
+        typer.echo(f"  {_safe(fix)}", err=True)
 
 
 def main() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 import textwrap
@@ -199,6 +200,37 @@ def test_import_and_export_work_on_a_state_folder(tmp_path: Path, monkeypatch: p
     nobody = ["--scope", "nobody", *window[2:]]
     assert 1 == RUN.invoke(cli.app, ["export", *nobody, *state]).exit_code
     assert 1 == RUN.invoke(cli.app, ["import", *logs, "--state", str(tmp_path / "none")]).exit_code
+
+
+def test_an_export_while_nothing_runs_says_so_and_what_to_do(
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The signer's errors are of a higher package: they are told by their `fix`; others by class alone."""
+
+    class StartError(Exception):
+        fix = "start it with `sluicegate up`"
+
+    def nobody(_state: Path) -> object:
+        raise StartError("nothing runs here")
+
+    def broken(_state: Path) -> object:
+        raise RuntimeError("content")
+
+    shutil.copyfile(world.folder / "ledger.db", tmp_path / "sluicegate.db")
+    window = ["--from", "2025-03-03T00:00:00Z", "--to", "2025-03-04T00:00:00Z"]
+    command = [
+        "export", "--scope", "acme", *window, "--out", str(tmp_path / "a.zip"), "--state", str(tmp_path),
+    ]  # fmt: skip
+    monkeypatch.setattr(cli, "_signer", nobody)
+    done = RUN.invoke(cli.app, command)
+    assert (1, "NOT EXPORTED: nothing runs here\n  start it with `sluicegate up`\n") == (
+        done.exit_code,
+        done.stderr,
+    )
+    monkeypatch.setattr(cli, "_signer", broken)
+    done = RUN.invoke(cli.app, command)
+    assert (1, "NOT EXPORTED: could not be read to the end (RuntimeError)\n") == (done.exit_code, done.stderr)
+    assert "sluicegate up" in RUN.invoke(cli.app, ["export", "--help"]).stdout
 
 
 ALLOWED = """
