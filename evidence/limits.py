@@ -15,7 +15,7 @@ class Limits:
     spool_segment_bytes: int = 16 * 1024 * 1024  # octets after which a new segment file begins
     spool_bytes: int = 4 * 1024 * 1024 * 1024  # octets of frames not yet sequenced; more is refused
     spool_batch_frames: int = 4096  # frames of one group commit
-    spool_gather_us: int = 2_500  # microseconds that a commit waits for more frames, only under load
+    spool_gather_us: int = 4_000  # microseconds that a commit waits for more frames, only under load
     spool_gather_from: int = 4  # frames of the last commit from which on that counts as load
     sequencer_batch: int = 1000  # records of one ledger transaction
     sequencer_idle_ms: int = 50  # milliseconds between looks when nothing came
