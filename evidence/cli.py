@@ -2,7 +2,8 @@
 
 `verify` and `show` import only what an auditor's machine needs (extra `verify`): no web framework, no
 database layer, no KMS client. Exit codes of all commands: 0 done or verified; 1 not verified or refused;
-2 wrong usage; 3 consistent, signer not established; 4 signed by the trusted key, scope not established.
+2 wrong usage; 3 consistent, signer not established; 4 signed by the trusted key, scope not established;
+5 nothing in an object to import can be read.
 """
 
 from __future__ import annotations
@@ -16,16 +17,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from evidence.errors import EvidenceError, ExportRefused, PackageInvalid, PutBefore, SourceRefused
+from evidence.errors import EvidenceError, ExportRefused, PackageInvalid, SourceUnreadable, TrustInvalid
 
 if TYPE_CHECKING:
     from evidence.checkpoint import Signer
     from evidence.package.verify import Verdict
     from evidence.records import Draft
-    from evidence.sources.segments import Segment
     from evidence.store import Database
 
-OK, NO, USAGE, NO_SIGNER, NO_SCOPE = 0, 1, 2, 3, 4
+OK, NO, USAGE, NO_SIGNER, NO_SCOPE, NO_ROW = 0, 1, 2, 3, 4, 5
 SIGNER_ENTRY_POINTS = "sluicegate.evidence_signer"
 
 app = typer.Typer(
@@ -95,6 +95,9 @@ def import_(  # noqa: PLR0917
         Path | None,
         typer.Option(help="JSON: buckets, principals, accounts to tenants.", exists=True, dir_okay=False),
     ] = None,
+    no_tenants: Annotated[
+        bool, typer.Option("--no-tenants", help="File every row under `estate`, for good.")
+    ] = False,
     leases: Annotated[
         Path | None,
         typer.Option(help="CSV: address,node,from,to,shared.", exists=True, dir_okay=False),
@@ -111,13 +114,22 @@ def import_(  # noqa: PLR0917
     ] = None,
     state: _State = DEFAULT_STATE,
 ) -> None:
-    """Import logs into the ledger by segment, and lay accesses to jobs."""
+    """Import logs into the ledger by segment, and lay accesses to jobs.
+
+    An object is imported once: under which tenants its rows were filed can't be changed later.
+    """
+    from evidence.sources.files import import_files
     from evidence.sources.slurm_sacct import Sacct
     from evidence.sources.tenancy import TenantMap
 
     files = [*(s3 or []), *(sacct or [])]
     if not files or (uri is not None and len(files) > 1):
         raise typer.BadParameter("give --s3 or --sacct; --uri only with one file")
+    if (tenants is None) is not no_tenants:
+        raise typer.BadParameter(
+            "give --tenants FILE, or --no-tenants: every row is then filed under `estate`, for good, and no "
+            "tenant's package has it"
+        )
     with _plain("not imported"), _database(state) as (db, now):
         table = TenantMap() if tenants is None else TenantMap.from_json(tenants.read_bytes())
         options = Sacct(cluster, delimiter, zone)
@@ -126,7 +138,7 @@ def import_(  # noqa: PLR0917
             db, s3 or [], sacct or [], tenants=table, sacct_options=options, leases=lease_data,
             sources=state / "sources", now_ns=now, uri=uri,
         )  # fmt: skip
-        for line in lines:
+        for line in lines:  # as each file is done: what is told is committed, whatever comes after
             typer.echo(_safe(line))
 
 
@@ -141,8 +153,7 @@ def export(  # noqa: PLR0917
 ) -> None:
     """Export the auditor package of one scope and window.
 
-    The ledger's key, which signs the package, is in the running system: start `sluicegate up` on the same
-    state folder first.
+    Signing needs the running system, which holds the ledger's key: start `sluicegate up` first.
     """
     from evidence.package.build import export as run
 
@@ -158,77 +169,6 @@ def export(  # noqa: PLR0917
     for why in done.predicate.provisional:
         typer.echo(f"provisional  {why}")
     typer.echo("Hand the trust file and the two digests over by another way than the package.")
-
-
-def import_files(
-    db: Database,
-    s3: list[Path],
-    sacct: list[Path],
-    *,
-    tenants: Any,
-    sacct_options: Any,
-    leases: bytes | None,
-    sources: Path,
-    now_ns: int,
-    uri: str | None = None,
-) -> list[str]:
-    """Import files and, when there are accesses, attribute them; returns lines for a person.
-
-    Args:
-        db: started database with a ledger.
-        s3: access logs.
-        sacct: job lists.
-        tenants: a `TenantMap`.
-        sacct_options: a `Sacct` whose settings are used for each list.
-        leases: lease list (CSV), or None.
-        sources: the sources folder.
-        now_ns: time of import.
-        uri: origin of the one file.
-    """
-    import hashlib
-
-    from evidence.attribution_run import attribute, read_leases
-    from evidence.outbox import Inbox
-    from evidence.sources.importer import Identity, import_log, s3_format, sacct_format
-    from evidence.sources.slurm_sacct import Sacct
-
-    fresh = False
-    known = [] if leases is None else read_leases(leases)
-    formats = [(p, s3_format(tenants)) for p in s3]
-    for p in sacct:
-        o = sacct_options
-        formats.append((p, sacct_format(tenants, Sacct(o.cluster, o.delimiter, o.zone, o.columns))))
-
-    inbox, lines = Inbox(db), list[str]()
-    segments: list[Segment] = []
-    for path, fmt in formats:
-        identity = Identity(uri or f"file:{path.name}")
-        done = import_log(path, fmt, identity, folder=sources, inbox=inbox, now_ns=now_ns)
-        c = done.counts
-        segments += done.segments
-        if not done.fresh:
-            lines.append(f"{path.name}: imported before, not again")
-            continue
-        fresh = True
-        lines.append(
-            f"{path.name}: {c.lines} lines, {c.rows} rows, {c.duplicates} repeated,"
-            f" {c.quarantined} quarantined ({fmt.info.source_class})"
-        )
-        lines += [f"  quarantined {n}: {reason}" for reason, n in sorted(c.reasons.items())]
-    if any(s.schema == "s3_access" for s in segments):
-        digest = None if leases is None else hashlib.sha256(leases).hexdigest()
-        try:
-            runs = attribute(sources, segments, known, inbox=inbox, now_ns=now_ns, leases_sha256=digest)
-        except PutBefore:
-            runs = []
-        for run in runs:
-            lines.append(f"{run.scope}: " + ", ".join(f"{n} {m}" for m, n in run.counts.items() if n))
-        fresh = fresh or bool(runs)
-    if not fresh:
-        raise SourceRefused(
-            "all of this was imported before", fix="nothing to do; see the source_object records"
-        )
-    return lines
 
 
 def _put(db: Database, drafts: list[Draft]) -> None:
@@ -368,14 +308,14 @@ def _safe(text: str) -> str:
 
 @contextmanager
 def _plain(failure: str) -> Iterator[None]:
-    """Turn every error into a line for a person and exit code 1; never a traceback."""
+    """Turn every error into a line for a person and an exit code; never a traceback."""
     try:
         yield
     except (typer.Exit, typer.BadParameter):
         raise
     except EvidenceError as why:
         _tell(failure, why, why.fix)
-        raise typer.Exit(NO) from None
+        raise typer.Exit(_code(why)) from None
     except ModuleNotFoundError as why:
         typer.echo(
             f"{failure.upper()}: this needs {why.name}; install 'sluicegate[verify]' (or [server])", err=True
@@ -393,6 +333,12 @@ def _plain(failure: str) -> Iterator[None]:
         else:  # its text may quote content; the class is enough to report it
             typer.echo(f"{failure.upper()}: could not be read to the end ({type(why).__name__})", err=True)
         raise typer.Exit(NO) from None
+
+
+def _code(why: EvidenceError) -> int:
+    if isinstance(why, TrustInvalid):
+        return USAGE  # what was given with the command, nothing about the package
+    return NO_ROW if isinstance(why, SourceUnreadable) else NO
 
 
 def _tell(failure: str, why: Exception, fix: str) -> None:

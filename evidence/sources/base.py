@@ -121,6 +121,13 @@ class FileQuarantine:
             self._file.close()
             self._file = None
 
+    def discard(self) -> None:
+        """Remove what this import kept: its object was refused."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+            self.path.unlink(missing_ok=True)
+
 
 class MemoryQuarantine:
     """Quarantine for tests: a list. Leaves out durability."""

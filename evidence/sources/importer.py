@@ -5,6 +5,7 @@ record that says what the object was and what became of each line. The estate's 
 whole object; a tenant's has its own rows, and the quarantined lines of the object, which limit what anyone
 can state. An object imported before, by the same parser, is not imported again: its rows would count twice.
 That it was is committed in the transaction of its records, so a crash at any point repeats nothing.
+For the same reason an object in which nothing can be read is refused: a wrong file would stand for ever.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from evidence.canonical import u64
-from evidence.errors import SourceRefused
+from evidence.errors import SourceRefused, SourceUnreadable
 from evidence.records import Draft
 from evidence.scope import ESTATE
 from evidence.sources import s3_access, slurm_sacct
@@ -120,7 +121,8 @@ def import_log(
         now_ns: time of import; lines more than a day later go to quarantine.
 
     Raises:
-        SourceRefused: nothing was committed, and nothing is left behind.
+        SourceUnreadable: nothing in it can be read as this format.
+        SourceRefused: for another reason; in both cases nothing was committed, and nothing is left behind.
     """
     info = fmt.info
     digest = file_sha256(path)
@@ -170,6 +172,7 @@ def _read_object(
     except BaseException:
         for one in writers.values():
             one.abandon()
+        quarantine.discard()
         raise
     finally:
         quarantine.close()
@@ -190,7 +193,19 @@ def _read_whole(
         counts = _read(reader, fmt, writer, quarantine, now_ns + _DAY_NS)
     if reader.sha256 != digest or not counts.adds_up():
         raise SourceRefused("the object changed while it was read", fix="import a file at rest")
+    _check_readable(path.name, fmt.info, counts)
     return counts, reader.size
+
+
+def _check_readable(name: str, info: Info, counts: Counts) -> None:
+    """A listing of a header alone says that there were no jobs; anything else without a row says nothing."""
+    if counts.rows or (counts.header and not counts.quarantined):
+        return
+    reasons = "; ".join(f"{n}: {why}" for why, n in sorted(counts.reasons.items())) or "it is empty"
+    raise SourceUnreadable(
+        f"{name}: none of {counts.lines} lines can be read as {info.name} ({reasons})",
+        fix="nothing of it was written; give the right file, whole and uncompressed, to the right option",
+    )
 
 
 def _read(

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from evidence.errors import SourceRefused
+from evidence.errors import SourceRefused, SourceUnreadable
 from evidence.sources.base import Info, Line, Row, Unparsed, event_id, present, text_of
 from evidence.sources.hostlist import expand
 
@@ -82,7 +82,7 @@ class Sacct:
         """Take the columns from the first line.
 
         Raises:
-            SourceRefused: the line names no columns of sacct, or misses some that are needed.
+            SourceUnreadable: the line names no columns of sacct, or misses some that are needed.
         """
         names = text_of(line).split(self.delimiter)
         self._closed = names[-1] == ""  # --parsable ends each line with one delimiter more
@@ -97,7 +97,7 @@ class Sacct:
         if "Cluster" not in columns and self.cluster is None:
             missing.insert(0, "Cluster")
         if missing or len(set(columns)) != len(columns):
-            raise SourceRefused(
+            raise SourceUnreadable(
                 f"the listing has no column {', '.join(missing) or '(twice the same)'}",
                 fix="ask sacct for it with -o, keep its header line, and give the same --delimiter here",
             )

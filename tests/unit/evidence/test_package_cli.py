@@ -50,12 +50,14 @@ def test_exit_codes_say_what_was_established(package: str, trust: str, world: Wo
     assert 4 == RUN.invoke(cli.app, ["verify", package, "--key", key]).exit_code
     assert 0 == RUN.invoke(cli.app, ["verify", package, "--key", key, "--scope", f"acme={ident}"]).exit_code
     assert 1 == RUN.invoke(cli.app, ["verify", package, "--key", "ab" * 32]).exit_code
-    assert 1 == RUN.invoke(cli.app, ["verify", package, "--key", "short"]).exit_code
     for wrong in (
         ["--scope", "x=y"],
         ["--trust", trust, "--key", key],
         ["--key", key, "--scope", "x"],
         ["--nope"],
+        ["--key", "zz"],
+        ["--key", key, "--scope", "acme=zz"],
+        ["--trust", package],
     ):
         assert 2 == RUN.invoke(cli.app, ["verify", package, *wrong]).exit_code
     assert 2 == RUN.invoke(cli.app, ["verify", "absent.zip"]).exit_code
@@ -73,13 +75,13 @@ def test_a_flipped_byte_is_named_and_gives_1(package: str, trust: str, tmp_path:
 def test_junk_gives_a_line_and_no_traceback(junk: bytes, trust: str, tmp_path: Path) -> None:
     path = tmp_path / "junk.zip"
     path.write_bytes(junk)
-    for command in (
-        ["verify", str(path), "--trust", trust],
-        ["show", str(path)],
-        ["verify", str(path), "--trust", str(path)],
+    for code, command in (
+        (1, ["verify", str(path), "--trust", trust]),
+        (1, ["show", str(path)]),
+        (2, ["verify", str(path), "--trust", str(path)]),
     ):
         done = RUN.invoke(cli.app, command)
-        assert 1 == done.exit_code
+        assert code == done.exit_code
         assert isinstance(done.exception, SystemExit)
         assert 1 <= len(done.stderr.splitlines()) <= 2
 
@@ -104,11 +106,12 @@ def test_each_refusal_says_what_to_do(package: str, trust: str, tmp_path: Path) 
         (["show", str(tmp_path / "half.zip")], "fetch the file again"),
         (["show", package, "--extract", str(tmp_path / "there")], "name a new folder"),
         (["show", package, "--extract", "/proc/x/y"], "may write"),
-        (["verify", package, "--trust", package], "handed over"),
     ):
         done = RUN.invoke(cli.app, command)
         assert (1, True) == (done.exit_code, told in done.stderr), (command, done.stderr)
         assert "\x1b" not in done.stderr
+    done = RUN.invoke(cli.app, ["verify", package, "--trust", package])
+    assert (2, True) == (done.exit_code, "handed over" in done.stderr)
     assert "--trust" in RUN.invoke(cli.app, ["verify", package]).stdout.splitlines()[-1]
     for directory in (["verify", str(tmp_path)], ["import", "--s3", package, "--tenants", str(tmp_path)]):
         assert 2 == RUN.invoke(cli.app, directory).exit_code
@@ -147,6 +150,47 @@ def test_an_import_that_was_killed_midway_goes_on(tmp_path: Path, monkeypatch: p
     assert ("imported before, not again" in done.stdout, "acme: 7 direct" in done.stdout) == (True, True), (
         done.stdout
     )
+
+
+@pytest.fixture
+def state(tmp_path: Path) -> list[str]:
+    db = Database(tmp_path / "sluicegate.db")
+    db.start()
+    db.create_all()
+    Ledger.open(db, "o")
+    db.stop()
+    return ["--state", str(tmp_path)]
+
+
+def test_an_import_says_whose_the_rows_are(state: list[str]) -> None:
+    """Rows are filed once and for good: no tenants must be said, not forgotten."""
+    log, table = ["--s3", str(LOGS / "s3-access.log")], ["--tenants", str(LOGS / "tenants.json")]
+    for wrong in ([*log], [*log, *table, "--no-tenants"], ["--sacct", str(LOGS / "sacct.txt")]):
+        done = RUN.invoke(cli.app, ["import", *wrong, *state])
+        assert (2, True) == (done.exit_code, "--no-tenants" in done.stderr)
+    done = RUN.invoke(cli.app, ["import", *log, *table, *state])
+    assert (0, True) == (done.exit_code, "of no declared tenant 1: filed under estate" in done.stdout)
+
+
+def test_an_import_without_tenants_goes_to_the_estate(state: list[str]) -> None:
+    done = RUN.invoke(cli.app, ["import", "--s3", str(LOGS / "s3-access.log"), "--no-tenants", *state])
+    assert (0, True) == (done.exit_code, "estate: " in done.stdout), done.stderr
+
+
+def test_a_wrong_file_has_its_own_exit_code_and_what_came_before_stands(
+    state: list[str], tmp_path: Path
+) -> None:
+    junk = tmp_path / "junk.gz"
+    junk.write_bytes(b"\x1f\x8b\x08junk")
+    logs = ["--s3", str(LOGS / "s3-access.log"), "--tenants", str(LOGS / "tenants.json")]
+    done = RUN.invoke(cli.app, ["import", *logs, "--s3", str(junk), *state])
+    assert (5, True, True) == (
+        done.exit_code,
+        "NOT IMPORTED: junk.gz: none of 1 lines" in done.stderr,
+        "s3-access.log: 24 lines, 22 rows" in done.stdout,
+    )
+    done = RUN.invoke(cli.app, ["import", *logs, *state])
+    assert (0, True) == (done.exit_code, "acme: " in done.stdout), done.stderr
 
 
 def test_import_and_export_work_on_a_state_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,15 +12,16 @@ from inboxes import ListInbox
 from package_world import DAY, LOGS, T0, tenants
 
 from evidence.canonical import canonical
-from evidence.errors import PutBefore, RecordRefused, SourceRefused
+from evidence.errors import PutBefore, RecordRefused, SourceRefused, SourceUnreadable
 from evidence.ledger import Ledger
 from evidence.limits import LIMITS
 from evidence.merkle import leaf_hash, root
 from evidence.outbox import Inbox
 from evidence.records import Draft, encode
 from evidence.sources.base import LineReader
-from evidence.sources.importer import Identity, import_log, s3_format
+from evidence.sources.importer import Format, Identity, import_log, s3_format, sacct_format
 from evidence.sources.segments import read, segments_of
+from evidence.sources.slurm_sacct import Sacct
 from evidence.sources.tenancy import TenantMap, scopes_of_access
 from evidence.store import Database
 
@@ -156,15 +157,42 @@ def test_two_imports_at_once_are_refused(tmp_path: Path) -> None:
 
 
 def test_a_line_from_the_future_is_quarantined(tmp_path: Path) -> None:
+    lines = (LOGS / "s3-access.log").read_bytes().splitlines(keepends=True)
+    path = tmp_path / "log"
+    path.write_bytes(b"".join([*lines[:2], lines[2].replace(b"/2025:", b"/2035:")]))
     got = import_log(
-        LOGS / "s3-access.log",
-        s3_format(tenants()),
-        Identity("x"),
-        folder=tmp_path,
-        inbox=ListInbox(),
-        now_ns=1,
+        path, s3_format(tenants()), Identity("x"), folder=tmp_path, inbox=ListInbox(), now_ns=NOW
     )
-    assert {"time lies in the future": 23} == {k: v for k, v in got.counts.reasons.items() if "future" in k}
+    assert (2, {"time lies in the future": 1}) == (got.counts.rows, got.counts.reasons)
+
+
+def sacct() -> Format:
+    return sacct_format(tenants(), Sacct())
+
+
+def s3() -> Format:
+    return s3_format(tenants())
+
+
+@pytest.mark.parametrize("make", [s3, sacct])
+@pytest.mark.parametrize("junk", ["", "\n\n", "\x00\xff\x1f\n" * 9, "other", "words of a note\n"])
+def test_an_object_without_a_readable_row_is_refused_and_leaves_nothing(tmp_path: Path, make, junk) -> None:
+    """It would be filed for good, and the right file of the same octets never again."""
+    path, folder, inbox = tmp_path / "log", tmp_path / "sources", ListInbox()
+    other = LOGS / ("sacct.txt" if make is s3 else "s3-access.log")
+    path.write_bytes(other.read_bytes() if junk == "other" else junk.encode("latin-1"))
+    with pytest.raises(SourceUnreadable) as why:
+        import_log(path, make(), Identity("x"), folder=folder, inbox=inbox, now_ns=NOW)
+    assert why.value.fix
+    assert ([], []) == (inbox.drafts, inbox.works)
+    assert ["lock"] == [p.name for p in folder.rglob("*") if p.is_file()]
+
+
+def test_a_listing_of_a_header_alone_says_that_there_were_no_jobs(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    path.write_bytes((LOGS / "sacct.txt").read_bytes().splitlines(keepends=True)[0])
+    got = import_log(path, sacct(), Identity("x"), folder=tmp_path, inbox=ListInbox(), now_ns=NOW)
+    assert (1, 1, 0) == (got.counts.lines, got.counts.header, got.counts.rows)
 
 
 def test_the_key_of_the_work_and_its_records_are_one_transaction(tmp_path: Path) -> None:
