@@ -11,9 +11,10 @@ from typing import Annotated, Any
 from fastapi import APIRouter, FastAPI, Query, Request, Response
 from fastapi_offline import FastAPIOffline
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from policy_engine.api_caller import AUDIT, NAME, OPERATE, READ, Backend, Caller, Name, Strict
+from policy_engine.api_decide import DecideIn, request_of
 from policy_engine.api_edge import Edge, StrictRoute, install_error_handlers
 from policy_engine.api_people import people
 from policy_engine.api_services import Services
@@ -23,21 +24,6 @@ from policy_engine.limits import LIMITS
 __all__ = ["Services", "create_api"]
 
 Json = Mapping[str, Any]
-
-
-class DecideIn(Strict):
-    """A question to the policy: an AdmissionRequest, or a manifest as if it were created."""
-
-    cluster: str = Field(pattern=NAME, max_length=253)
-    request: dict[str, Any] | None = None
-    object: dict[str, Any] | None = None
-    namespace: str = Field(default="default", pattern=NAME, max_length=63)
-
-    @model_validator(mode="after")
-    def _exactly_one(self) -> "DecideIn":
-        if (self.request is None) == (self.object is None):
-            raise ValueError("give either request or object")
-        return self
 
 
 class PackageIn(Strict):
@@ -86,12 +72,8 @@ async def rotate(name: Name, services: Backend, caller: Caller) -> Json:
 @v1.post("/decide", tags=["decide"])
 async def decide(body: DecideIn, services: Backend, caller: Caller) -> Json:
     """What the webhook would answer. Nothing is recorded."""
-    from policy_engine.facts import request_for
-
-    request = body.request
-    if request is None:
-        request = request_for(body.object or {}, namespace=body.namespace)
-    return await services.decide(body.cluster, request, caller.reach(*READ))
+    reach = caller.reach(*READ)
+    return await services.decide(body.cluster, request_of(body), reach)
 
 
 @v1.get("/records", tags=["evidence"])

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from evidence.database import Database
 from evidence.ledger import Ledger
@@ -16,11 +16,14 @@ from evidence.view import StoredRecord
 from keymgmt.conductor import Conductor
 from keymgmt.errors import RotationRefused
 from policy_engine.admission.deps import AdmissionDeps
-from policy_engine.admission.judge import judge
+from policy_engine.admission.judge import Judged, judge
 from policy_engine.admission.protocol import parse
-from policy_engine.errors import CouldNotTell, NotFound, UsageError
+from policy_engine.errors import BadReview, CouldNotTell, NotFound, UsageError
 from policy_engine.gate.loop import Gate
 from policy_engine.grants import Principal, Reach
+from policy_engine.resources.objects import one_of
+
+_NO_UID: Final = "00000000-0000-0000-0000-000000000000"  # of a question that no API server asked
 
 Json = Mapping[str, Any]
 
@@ -87,16 +90,15 @@ class EmbeddedServices:
 
     async def decide(self, cluster: str, request: dict[str, Any], reach: Reach) -> Json:
         """Judge a request as the webhook would; nothing is recorded."""
-        document = {
-            "apiVersion": "admission.k8s.io/v1",
-            "kind": "AdmissionReview",
-            "request": {"uid": "00000000-0000-0000-0000-000000000000", "operation": "CREATE"} | request,
-        }
-        review = parse(json.dumps(document).encode())
-        judged = judge(review, cluster, self._admission, self._admission.clock())
-        scope = judged.scope
-        if not reach.covers_scope(scope):
-            raise NotFound("no such namespace in reach")
+        if reach.every and cluster not in self._admission.resources().clusters:
+            known = self._admission.resources().clusters
+            raise NotFound(f"no cluster named {cluster}", fix=one_of(cluster, known))
+        judged = self._judge(cluster, request)
+        if not reach.covers_scope(judged.scope):
+            raise NotFound(
+                "no such namespace in reach",
+                fix="name a namespace bound to your tenant; what is bound to none needs a role over *",
+            )
         decision = judged.decision
         return {
             "allowed": decision.allowed,
@@ -107,6 +109,16 @@ class EmbeddedServices:
             "input_digest": decision.input_digest,
             "resource_digest": judged.resource_digest,
         }
+
+    def _judge(self, cluster: str, request: dict[str, Any]) -> Judged:
+        asked = {"operation": "CREATE"} | request
+        asked["uid"] = request.get("uid") or _NO_UID
+        document = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": asked}
+        try:
+            review = parse(json.dumps(document).encode())
+            return judge(review, cluster, self._admission, self._admission.clock())
+        except RecursionError:
+            raise BadReview("the object is nested too deeply") from None
 
     async def records(
         self, reach: Reach, *, sensitive: bool, scope: str | None, kind: str | None, after: int, limit: int
