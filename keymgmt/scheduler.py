@@ -63,12 +63,21 @@ class Wait:
     until_ns: int | None = None
 
 
+def never_keyed(encryption: str) -> Wait:
+    """Why nothing keys a declared link; the one text for it, whoever asks."""
+    if encryption == "none":
+        return Wait(
+            "encryption",
+            "this link is declared without encryption: it is never keyed",
+            "to have it keyed, declare `encryption: required` and an agent for both endpoints of the Link",
+        )
+    return Wait("agents", "an end of this link has no agent", "give both endpoints of the Link an agent")
+
+
 def decide(spec: LinkSpec, view: View, now_ns: int) -> Start | Wait:
     """The chain of checks, in the order in which an operator would make them."""
-    if spec.encryption == "none":
-        return Wait("encryption", "this link is declared unencrypted: it is never keyed")
     if not spec.keyed:
-        return Wait("agents", "an end of this link has no agent", "declare an agent for both endpoints")
+        return never_keyed(spec.encryption)
     away = _away(spec, view, now_ns)
     if away is not None:
         return away

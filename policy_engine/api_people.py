@@ -1,13 +1,17 @@
 """Routes for people and machines that may call: tokens, grants, path tokens of clusters."""
 
+from collections.abc import Collection
+
 from fastapi import APIRouter
 from pydantic import Field
 
 from policy_engine import grants
 from policy_engine.api_caller import Backend, Caller, Id, Json, Name, Now, Strict
 from policy_engine.api_edge import StrictRoute
+from policy_engine.errors import NotFound
 from policy_engine.grants import Principal
 from policy_engine.limits import LIMITS
+from policy_engine.resources.objects import one_of
 
 people = APIRouter(prefix="/v1", route_class=StrictRoute)
 
@@ -77,6 +81,9 @@ async def add_grant(body: GrantIn, services: Backend, caller: Caller, now_ns: No
     reach = caller.reach("admin")
     if not reach.covers(None if body.tenant == grants.EVERY else body.tenant):
         caller.require_estate("admin")
+    if body.tenant != grants.EVERY:
+        known = [name for name in services.tenants() if reach.covers(name)]
+        _require(body.tenant, known, "tenant")
     grant_id = await services.database.write(
         lambda conn: grants.add_grant(
             conn, body.issuer, body.sub, body.role, body.tenant, by=caller.name, now_ns=now_ns
@@ -105,6 +112,7 @@ async def issue_path_token(
 ) -> Json:
     """Issue a path token for a cluster's API server; older ones go on until they are revoked."""
     caller.require_estate("admin")
+    _require(name, services.clusters(), "cluster")
     issued = await services.database.write(
         lambda conn: grants.issue_path_token(conn, name, by=caller.name, now_ns=now_ns, days=body.days)
     )
@@ -122,3 +130,9 @@ async def revoke_path_token(token_id: Id, services: Backend, caller: Caller, now
 
 def _administers_all(caller: Principal) -> bool:
     return any(grant.role == "admin" and grant.tenant == grants.EVERY for grant in caller.grants)
+
+
+def _require(name: str, known: Collection[str], what: str) -> None:
+    """Refuse a name that nothing declares: a grant or token for it would wait for whoever takes the name."""
+    if name not in known:
+        raise NotFound(f"no such {what} is declared", fix=one_of(name, known))

@@ -1,6 +1,6 @@
 """The port behind the API: what composition fills so that the routes have something to call."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Protocol
 
 from evidence.store import Database
@@ -60,6 +60,14 @@ class Services(Protocol):
 
     async def export_package(self, tenant: str, start_ns: int, end_ns: int, by: Principal) -> Json:
         """Exports a package of one tenant's window [start_ns, end_ns)."""
+        ...
+
+    def tenants(self) -> Collection[str]:
+        """Names of the declared tenants: nothing is granted over another."""
+        ...
+
+    def clusters(self) -> Collection[str]:
+        """Names of the declared clusters: no other gets a path token."""
         ...
 
     def identities_changed(self) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
@@ -15,6 +15,7 @@ from evidence.ledger import Ledger
 from evidence.view import StoredRecord
 from keymgmt.conductor import Conductor
 from keymgmt.errors import RotationRefused
+from keymgmt.scheduler import never_keyed
 from policy_engine.admission.deps import AdmissionDeps
 from policy_engine.admission.judge import Judged, judge
 from policy_engine.admission.protocol import parse
@@ -82,7 +83,8 @@ class EmbeddedServices:
         if name not in self._admission.resources().links:
             raise NotFound(f"no link named {name}", fix="see `sluicegate links`")
         if name in self._bare():
-            raise UsageError(f"nothing keys {name}", fix="give both endpoints of the Link an agent")
+            why = never_keyed(self._bare()[name])
+            raise UsageError(f"{name}: {why.detail}", fix=why.next)
         try:
             return {"link": name, "rotation": await self._conductor.rotate(name, by.name)}
         except RotationRefused as no:
@@ -90,9 +92,8 @@ class EmbeddedServices:
 
     async def decide(self, cluster: str, request: dict[str, Any], reach: Reach) -> Json:
         """Judge a request as the webhook would; nothing is recorded."""
-        if reach.every and cluster not in self._admission.resources().clusters:
-            known = self._admission.resources().clusters
-            raise NotFound(f"no cluster named {cluster}", fix=one_of(cluster, known))
+        if reach.every and cluster not in self.clusters():
+            raise NotFound(f"no cluster named {cluster}", fix=one_of(cluster, self.clusters()))
         judged = self._judge(cluster, request)
         if not reach.covers_scope(judged.scope):
             raise NotFound(
@@ -200,6 +201,14 @@ class EmbeddedServices:
             raise CouldNotTell(f"export failed: {told['error']}", fix=told.get("fix", ""))
         return {"tenant": tenant, "file": out.name, "octets": out.stat().st_size}
 
+    def tenants(self) -> Collection[str]:
+        """Names of the declared tenants."""
+        return self._admission.resources().tenants.keys()
+
+    def clusters(self) -> Collection[str]:
+        """Names of the declared clusters."""
+        return self._admission.resources().clusters.keys()
+
     def identities_changed(self) -> None:
         """A path token was issued or revoked."""
         self._reload_identities()
@@ -219,9 +228,8 @@ class EmbeddedServices:
             status = await self._conductor.status(name)
             told |= status.to_json()
         except RotationRefused:
-            none = declared.encryption == "none"
-            detail = "declared without encryption" if none else "an endpoint has no agent"
-            told["why"] = {"check": "not keyed", "detail": f"{detail}: nothing keys this link", "next": ""}
+            why = never_keyed(declared.encryption)
+            told["why"] = {"check": why.check, "detail": why.detail, "next": why.next}
         judged = self._gate.judged(name)
         if posture is not None:
             told["posture"] = {

@@ -73,6 +73,12 @@ class FakeServices:
     async def export_package(self, tenant: str, start_ns: int, end_ns: int, by: Principal) -> dict[str, Any]:
         return {"tenant": tenant, "octets": end_ns - start_ns}
 
+    def tenants(self) -> list[str]:
+        return ["acme", "globex"]
+
+    def clusters(self) -> list[str]:
+        return ["train-us", "train-eu"]
+
     def identities_changed(self) -> None:
         self.reloads += 1
 
@@ -246,6 +252,23 @@ def test_path_tokens_are_issued_by_admins_and_reach_the_webhook_as_digests(
     assert database.read_sync(lambda conn: grants.path_token_hashes(conn, NOW)) == {}
     assert services.reloads == 2
     assert issued["token"] not in client.get("/v1/path-tokens", headers=admin).text
+
+
+def test_nothing_is_granted_or_issued_for_what_is_not_declared(
+    client: TestClient, database: Database, services: FakeServices
+) -> None:
+    admin = auth(token(database, "root", ("admin", "*")))
+    grant = {"sub": "new", "role": "viewer", "tenant": "acmee"}
+    refused = client.post("/v1/grants", json=grant, headers=admin)
+    assert (refused.status_code, refused.json()["fix"]) == (404, 'did you mean "acme"?')
+    far = client.post("/v1/grants", json={**grant, "tenant": "nope"}, headers=admin)
+    assert (far.status_code, far.json()["fix"]) == (404, "known: acme, globex")
+    assert client.post("/v1/grants", json={**grant, "tenant": "*"}, headers=admin).status_code == 201
+    no_cluster = client.post("/v1/clusters/train-uk/path-tokens", json={}, headers=admin)
+    assert no_cluster.status_code == 404
+    assert "train-" in no_cluster.json()["fix"]
+    assert services.reloads == 0
+    assert database.read_sync(grants.list_path_tokens) == []
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, NoReturn, cast
 
 import pytest
 from admission_world import DATASETS, SITE, World, pod, review
@@ -10,9 +10,13 @@ from fastapi.testclient import TestClient
 from sqlalchemy import Connection
 
 from evidence.store import Database
+from keymgmt.errors import RotationRefused
+from keymgmt.scheduler import never_keyed
 from policy_engine import grants
 from policy_engine.api import create_api
 from policy_engine.embedded.services import EmbeddedServices
+from policy_engine.errors import UsageError
+from policy_engine.grants import Grant, Principal, Reach
 
 Json = dict[str, Any]
 NOW = 1_800_000_000_000_000_000
@@ -39,19 +43,32 @@ def volume() -> Json:
     }
 
 
+class Unkeyed:
+    """A conductor and a gate that know of no link."""
+
+    async def status(self, _link: str) -> NoReturn:
+        raise RotationRefused("not keyed here")
+
+    def postures(self) -> Json:
+        return {}
+
+    def judged(self, _link: str) -> None:
+        return None
+
+
 class Door:
     """A client of the API, as somebody with one grant."""
 
-    def __init__(self, client: TestClient, database: Database) -> None:
+    def __init__(self, client: TestClient, services: EmbeddedServices) -> None:
         self.client = client
-        self.database = database
+        self.services = services
+        self.database = services.database
 
     def ask(self, body: Any, *, tenant: str = "acme", cluster: str = "train-us") -> Any:
+        sub = f"v-{tenant}".replace("*", "all")
+
         def write(conn: Connection) -> str:
-            grants.add_grant(
-                conn, "local", f"v-{tenant}".replace("*", "all"), "viewer", tenant, by="t", now_ns=NOW
-            )
-            sub = f"v-{tenant}".replace("*", "all")
+            grants.add_grant(conn, "local", sub, "viewer", tenant, by="t", now_ns=NOW)
             return grants.issue_token(conn, "local", sub, label="", by="t", now_ns=NOW, days=1).token
 
         headers = {"authorization": f"Bearer {self.database.write_sync(write)}"}
@@ -64,22 +81,22 @@ def door(tmp_path: Path) -> Iterator[Door]:
     database.start()
     database.create_all()
     world = World(tmp_path)
-    absent = cast("Any", None)  # deciding needs none of these
+    absent, unkeyed = cast("Any", None), cast("Any", Unkeyed())
     services = EmbeddedServices(
         database=database,
         ledger=absent,
-        conductor=absent,
-        gate=absent,
+        conductor=unkeyed,
+        gate=unkeyed,
         admission=world.deps(),
         tenants_of=dict,
-        bare=dict,
+        bare=lambda: {"gcp-aws-legacy": "none"},
         describe=dict,
         not_ready=dict,
         reload_identities=lambda: None,
         state=tmp_path,
     )
     with TestClient(create_api(services, clock=lambda: NOW), raise_server_exceptions=False) as client:
-        yield Door(client, database)
+        yield Door(client, services)
     database.stop()
 
 
@@ -188,3 +205,14 @@ def test_a_pod_without_a_site_is_judged_over_every_site(door: Door) -> None:
     free = pod(site=None)
     assert SITE not in free["spec"]["nodeSelector"]
     assert door.ask({"object": free, "namespace": "acme-train"}).status_code == 200
+
+
+async def test_a_link_that_nothing_keys_is_explained_in_one_text(door: Door) -> None:
+    root = Principal("local", "root", (Grant("operator", "*"),))
+    with pytest.raises(UsageError) as refused:
+        await door.services.rotate("gcp-aws-legacy", root)
+    why = never_keyed("none")
+    assert str(refused.value) == f"gcp-aws-legacy: {why.detail}"
+    assert refused.value.fix == why.next
+    shown = await door.services.link("gcp-aws-legacy", Reach(every=True))
+    assert shown["why"] == {"check": why.check, "detail": why.detail, "next": why.next}
