@@ -125,8 +125,13 @@ class KeyState:
     cipher: str = ""
 
 
+def fresh_for_ns(spec: LinkSpec) -> int:
+    """How long one sample of a link may be relied on: one ttl, at least five seconds."""
+    return max(spec.profile.ttl_ns, 5 * _SECOND)
+
+
 def link_view(spec: LinkSpec, keys: KeyState, tracks: tuple[EndTrack | None, EndTrack | None]) -> LinkView:
-    """The chain's view of one link. A sample may be relied on for one ttl, at least five seconds."""
+    """The chain's view of one link."""
     agents = (spec.a.agent or "", spec.b.agent or "")
     return LinkView(
         name=spec.name,
@@ -139,6 +144,6 @@ def link_view(spec: LinkSpec, keys: KeyState, tracks: tuple[EndTrack | None, End
         parked=keys.parked,
         key_since_ns=keys.key_since_ns,
         hard_age_ns=spec.profile.hard_age_ns,
-        fresh_for_ns=max(spec.profile.ttl_ns, 5 * _SECOND),
+        fresh_for_ns=fresh_for_ns(spec),
         prove_within_ns=max(spec.profile.ttl_ns, PROVE_SECONDS * _SECOND),
     )

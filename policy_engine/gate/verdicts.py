@@ -1,8 +1,10 @@
 """Steady samples become one record per link and interval: encrypted yes, no or unknown (`link_verdict`).
 
 The raw samples stay out of the ledger; their digests are the leaves of an RFC 6962 tree whose root the
-record carries, so that samples kept beside can be proved later. Of a shared link each tenant that uses
-it gets the verdict in its own scope; the counters are sensitive and released in the estate package only.
+record carries, so that samples kept beside can be proved later. Where an end was silent for longer than a
+sample may be relied on, the interval is unknown: counters do not say how the end was set meanwhile. Of a
+shared link each tenant that uses it gets the verdict in its own scope; the counters are sensitive and
+released in the estate package only.
 """
 
 from __future__ import annotations
@@ -30,13 +32,16 @@ SAMPLES_MAX: Final = 4_096  # per end and interval; more are counted, their dige
 class _End:
     first: Sample
     last: Sample
+    seen_ns: int  # when the last one came
+    gap_ns: int = 0  # the longest silence so far
     digests: list[str] = field(default_factory=list)
     secy_ids: set[str] = field(default_factory=set)
     key_ids: list[str] = field(default_factory=list)
     faults: bool = False
 
-    def add(self, sample: Sample) -> None:
-        self.last = sample
+    def add(self, sample: Sample, now_ns: int) -> None:
+        self.gap_ns = max(self.gap_ns, now_ns - self.seen_ns)
+        self.last, self.seen_ns = sample, now_ns
         if len(self.digests) < SAMPLES_MAX:
             self.digests.append(sample.digest())
         self.secy_ids.add(sample.secy_id)
@@ -51,24 +56,31 @@ class VerdictBatch:
     Args:
         begin_ns: Start of the first interval, wall clock.
         scopes: Names of the scopes that are told of a link besides the estate.
+        fresh_for_ns: How long a sample of a link may be relied on.
         faulty: Whether fault injection is possible on this system at all.
     """
 
     def __init__(
-        self, begin_ns: int, scopes: Callable[[str], Iterable[str]], *, faulty: bool = False
+        self,
+        begin_ns: int,
+        scopes: Callable[[str], Iterable[str]],
+        fresh_for_ns: Callable[[str], int],
+        *,
+        faulty: bool = False,
     ) -> None:
+        self._fresh_for_ns = fresh_for_ns
         self._begin_ns = begin_ns
         self._scopes = scopes
         self._faulty = faulty
         self._ends: dict[str, dict[str, _End]] = {}
 
-    def add(self, sample: Sample) -> None:
-        """Take in one verified sample."""
+    def add(self, sample: Sample, now_ns: int) -> None:
+        """Take in one verified sample that was received now."""
         ends = self._ends.setdefault(sample.link, {})
         end = ends.get(sample.endpoint)
         if end is None:
-            end = ends[sample.endpoint] = _End(sample, sample)
-        end.add(sample)
+            end = ends[sample.endpoint] = _End(sample, sample, self._begin_ns)
+        end.add(sample, now_ns)
 
     def flush(self, links: Iterable[str], end_ns: int) -> list[Draft]:
         """The records of the interval that ends now; begins the next one.
@@ -109,6 +121,7 @@ class VerdictBatch:
             skew_ns=SKEW_NS,
             in_flight=IN_FLIGHT,
         )
+        silent = "" if verdict.encrypted == "no" else self._silence(link, ends, end_ns)
         counters = {
             name: {
                 "first": encode_counters(end.first.counters),
@@ -118,17 +131,28 @@ class VerdictBatch:
             for name, end in ends.items()
         }
         public |= {
-            "encrypted": verdict.encrypted,
-            "reason": verdict.why[0][:512] if verdict.why else "",
+            "encrypted": "unknown" if silent else verdict.encrypted,
+            "reason": (silent or next(iter(verdict.why), ""))[:512],
             "key_ids": {name: end.key_ids[-8:] for name, end in ends.items()},
             "samples": len(a.digests) + len(b.digests),
             "counters_digest": hashlib.sha256(canonical(counters)).hexdigest(),
         }
         return public, {"counters": counters}
 
+    def _silence(self, link: str, ends: Mapping[str, _End], end_ns: int) -> str:
+        """Which end was silent for longer than its samples may be relied on; empty when none was."""
+        bound = self._fresh_for_ns(link)
+        for name, end in sorted(ends.items()):
+            gap = max(end.gap_ns, end_ns - end.seen_ns)
+            if gap > bound:
+                return (
+                    f"end {name} sent no sample for {gap / 1e9:.1f} s; one is relied on for {bound / 1e9:g} s"
+                )
+        return ""
+
 
 def _restart(end: _End) -> _End:
-    fresh = _End(end.last, end.last)
+    fresh = _End(end.last, end.last, end.seen_ns)
     fresh.secy_ids.add(end.last.secy_id)
     return fresh
 

@@ -77,7 +77,7 @@ def test_a_link_belongs_to_every_tenant_that_may_read_over_it():
 
 
 def test_silence_is_a_verdict_and_goes_to_estate_and_tenants():
-    batch = VerdictBatch(NOW, lambda _: ("acme",), faulty=True)
+    batch = VerdictBatch(NOW, lambda _: ("acme",), lambda _: 5, faulty=True)
     first = batch.flush(["l"], NOW + 5)
     assert [("estate", "unknown", True), ("acme", "unknown", True)] == [
         (d.scope, d.public["encrypted"], d.public["faults_enabled"]) for d in first
