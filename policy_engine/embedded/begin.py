@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from keymgmt.openbao import OpenBaoChild, ServerTls
 from policy_engine.embedded.ca import Authority, Pair
+from policy_engine.embedded.contact import Contact
 from policy_engine.embedded.processes import Processes, Wanted
 from policy_engine.embedded.schema import Migration
 from policy_engine.embedded.state import StateFolder
@@ -83,7 +84,7 @@ class Beginning:
         self.database = Database(self.state.database)
         self.database.start()
 
-    def parts(self, describe: Callable[[], Mapping[str, Any]]) -> Any:
+    def parts(self, describe: Callable[[], Mapping[str, Any]], contact: Contact) -> Any:
         """Everything that the event loop needs: declared state read, key store open, ports known."""
         from keymgmt.provision import open_embedded
         from policy_engine.embedded.system import Parts
@@ -102,6 +103,7 @@ class Beginning:
             resources=resources,
             estate_folder=str(self.folder),
             describe=describe,
+            contact=contact,
             allow_faults=self.allow_faults,
         )
         return self._parts

@@ -50,25 +50,57 @@ def up(
 def status(
     state: State = None, config: Config = None, as_json: Annotated[bool, typer.Option("--json")] = False
 ) -> None:
-    """Whether an `up` runs on this state folder, where it listens, and what it says of itself."""
+    """Whether an `up` runs on this state folder, where it listens, and what it says of itself.
+
+    Exit code 1: nothing runs, or what runs does not answer.
+    """
+    from policy_engine.embedded.ask import ask, lines
     from policy_engine.embedded.state import StateFolder, holder
+    from policy_engine.embedded.survivors import survivors, told
+    from policy_engine.errors import CouldNotTell
     from policy_engine.settings import load
 
     folder = StateFolder(load({"state_dir": state}, file=config).settings.state_dir.absolute())
     pid = holder(folder)
     if pid is None:
-        typer.echo(f"nothing runs on {folder.root}")
-        typer.echo("  start it with `sluicegate up`")
+        left = survivors(folder)
+        if as_json:
+            shown = {f"{one.role}/{one.name}": one.pid for one in left}
+            typer.echo(json.dumps({"pid": None, "state": str(folder.root), "survivors": shown}, indent=2))
+        else:
+            typer.echo("\n".join([f"nothing runs on {folder.root}", *told(left, folder)]))
         raise typer.Exit(1)
-    found = json.loads(folder.endpoints.read_text(encoding="utf-8")) if folder.endpoints.exists() else {}
+    found: dict[str, Any] = _endpoints(folder.endpoints)
+    said: dict[str, Any] = {}
+    silent = ""
+    if found:
+        try:
+            said = ask(found)
+        except CouldNotTell as error:
+            silent = f"{error}; {error.fix}"
+    else:
+        silent = "it is starting or stopping: no address is noted yet"
     if as_json:
-        typer.echo(json.dumps({"pid": pid, "state": str(folder.root), **found}, indent=2))
-        return
+        doc = {"pid": pid, "state": str(folder.root), **found, "says": said, "error": silent or None}
+        typer.echo(json.dumps(doc, indent=2))
+        raise typer.Exit(1 if silent else 0)
     typer.echo(f"up (pid {pid}) on {folder.root}")
     for name in ("admission", "api", "agents", "openbao"):
         if name in found:
             typer.echo(f"  {name:<10} {found[name]}")
+    if silent:
+        typer.echo(f"error: pid {pid} is there, but {silent}", err=True)
+        raise typer.Exit(1)
+    typer.echo("\n".join(lines(said)))
     typer.echo("  next: sluicegate links")
+
+
+def _endpoints(file: Path) -> dict[str, Any]:
+    """What a running `up` noted; empty while it starts or stops."""
+    try:
+        return dict(json.loads(file.read_text(encoding="utf-8")))
+    except (OSError, ValueError):
+        return {}
 
 
 @app.command()

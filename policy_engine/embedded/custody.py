@@ -11,6 +11,7 @@ from keymgmt.bao import BaoSession
 from keymgmt.custody_openbao import OpenBaoSigner, OpenBaoStore
 from keymgmt.errors import CustodyRefused, KeymgmtError
 from keymgmt.permit import key_id_of
+from policy_engine.embedded.contact import Contact
 
 PERMIT_ROOT: Final = "permit-root"
 SIGNER_PATH: Final = "permits/signer"
@@ -46,8 +47,9 @@ class PermitStore:
 class CheckpointMirror:
     """`evidence.sequencer.Mirror`: the last published checkpoint, in OpenBao's KV."""
 
-    def __init__(self, session: BaoSession) -> None:
+    def __init__(self, session: BaoSession, contact: Contact) -> None:
         self._store = OpenBaoStore(session)
+        self._contact = contact
         self._version: int | None = None
 
     def read(self) -> bytes | None:
@@ -57,7 +59,7 @@ class CheckpointMirror:
             MirrorUnavailable: The key store did not answer.
         """
         try:
-            found = self._store.get(CHECKPOINT_PATH)
+            found = self._contact.call(lambda: self._store.get(CHECKPOINT_PATH))
         except KeymgmtError as error:
             raise MirrorUnavailable(f"published checkpoint: {error}") from None
         if found is None:
@@ -76,7 +78,10 @@ class CheckpointMirror:
             if self._version is None:
                 self.read()
             document = {"note": base64.b64encode(note).decode()}
-            self._version = self._store.put(CHECKPOINT_PATH, document, expected=self._version or 0)
+            expected = self._version or 0
+            self._version = self._contact.call(
+                lambda: self._store.put(CHECKPOINT_PATH, document, expected=expected)
+            )
         except CustodyRefused as error:
             self._version = None
             raise MirrorUnavailable(f"somebody else published a checkpoint: {error}") from None

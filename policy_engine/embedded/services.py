@@ -44,6 +44,7 @@ class EmbeddedServices:
         bare: Callable[[], Mapping[str, str]],
         describe: Callable[[], Json],
         not_ready: Callable[[], Mapping[str, str]],
+        key_store_away: Callable[[], str],
         reload_identities: Callable[[], None],
         state: Path,
     ) -> None:
@@ -56,6 +57,7 @@ class EmbeddedServices:
         self._bare = bare
         self._describe = describe
         self._not_ready = not_ready
+        self._key_store_away = key_store_away
         self._reload_identities = reload_identities
         self._state = state
 
@@ -227,6 +229,8 @@ class EmbeddedServices:
         try:
             status = await self._conductor.status(name)
             told |= status.to_json()
+            if away := self._key_store_away():
+                told["waiting"] = [*told.get("waiting", ()), f"the key store, which is away: {away}"]
         except RotationRefused:
             why = never_keyed(declared.encryption)
             told["why"] = {"check": why.check, "detail": why.detail, "next": why.next}

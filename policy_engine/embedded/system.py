@@ -46,11 +46,14 @@ from policy_engine.embedded.chores import (
     reload_certificates,
     write_trust,
 )
+from policy_engine.embedded.contact import Contact
 from policy_engine.embedded.custody import CheckpointMirror, PermitStore
 from policy_engine.embedded.estate import bare_links, keyed_links
+from policy_engine.embedded.health import SignedTicks, floor, warnings
 from policy_engine.embedded.keystates import KeyStates
 from policy_engine.embedded.services import EmbeddedServices
 from policy_engine.embedded.state import StateFolder
+from policy_engine.gate.gather import fresh_for_ns
 from policy_engine.gate.loop import Gate, GatePorts
 from policy_engine.gate.permits import PermitIssuer
 from policy_engine.gate.verdicts import VerdictBatch, links_of_tenants
@@ -80,6 +83,7 @@ class Parts:
         resources: Declared state, loaded and checked.
         estate_folder: Where it was read from.
         describe: Processes and key store as the main thread sees them.
+        contact: When the key store last answered.
         allow_faults: Whether data planes accept fault injection (the demo's and drills' systems only).
     """
 
@@ -92,6 +96,7 @@ class Parts:
     resources: ResourceSet
     estate_folder: str
     describe: Callable[[], Mapping[str, Any]]
+    contact: Contact
     allow_faults: bool = False
 
 
@@ -143,6 +148,7 @@ class System:
             return generation
 
         generation = await parts.database.write(write)
+        self._accepted_bundle = self.bundle.bundle_digest
         self.resources = parts.resources.with_generation(generation)
         self.links = keyed_links(self.resources)
         self.bare = bare_links(self.resources)
@@ -165,13 +171,14 @@ class System:
         self.scope_ids = self.ledger.ensure_scopes(ESTATE, *sorted(self.resources.tenants))
         self.spool = Spool(parts.state.folder("spool"), SPOOL_ID)
         self.spool.start()
+        self.signed = SignedTicks(parts.database, parts.settings.tick_seconds)
         session = parts.keystore.session("ledger")
         self.ledger_key = OpenBaoSigner(session, "ledger")
         self.sequencer = Sequencer(
             parts.database,
             self.ledger,
             [self.spool],
-            mirror=CheckpointMirror(session),
+            mirror=CheckpointMirror(session, parts.contact),
             signer=self.ledger_key,
             tick_seconds=parts.settings.tick_seconds,
         )
@@ -218,7 +225,10 @@ class System:
         await self.key_states.refresh()
         await self.gate.load()
         self.verdicts = VerdictBatch(
-            self.clock(), lambda link: self.tenants_of.get(link, frozenset()), faulty=parts.allow_faults
+            self.clock(),
+            lambda link: self.tenants_of.get(link, frozenset()),
+            lambda link: fresh_for_ns(self.links[link]),
+            faulty=parts.allow_faults,
         )
         custody = PermitStore(parts.keystore.session("gate"))
         longest = max((x.profile.ttl_ns + x.profile.max_hold_ns for x in self.links.values()), default=0)
@@ -254,6 +264,7 @@ class System:
             bare=lambda: self.bare,
             describe=self.describe,
             not_ready=self.not_ready,
+            key_store_away=lambda: parts.contact.away,
             reload_identities=self._read_identities,
             state=parts.state.root,
         )
@@ -295,7 +306,7 @@ class System:
                 "admission": self._serves,
                 "conductor": lambda: {"status": "ok" if self.conductor.term is not None else "not leading"},
                 "gate": lambda: {"links": len(self.links)},
-                "ledger": lambda: {"status": str(self.sequencer.failure or "ok")},
+                "ledger": lambda: {"status": self.describe()["ledger"].replace("appends", "ok", 1)},
             },
             self.clock,
         )
@@ -331,7 +342,7 @@ class System:
 
     def _on_sample(self, sample: Sample) -> None:
         self.gate.on_sample(sample)
-        self.verdicts.add(sample)
+        self.verdicts.add(sample, self.clock())
 
     def _on_violation(self, report: ViolationReport) -> None:
         self.gate.on_violation(report.link, report.endpoint, report.violation.code)
@@ -351,16 +362,19 @@ class System:
 
     def not_ready(self) -> Mapping[str, str]:
         """Check name -> reason; empty means ready."""
-        found: dict[str, str] = {}
-        if self._draining:
-            found["draining"] = "the control plane is stopping"
-        if self.spool.failure is not None:
-            found["spool"] = self.spool.failure
-        return found
+        found = floor(
+            trusted=self.policy.bundle.bundle_digest == self._accepted_bundle,
+            generation=self.resources.generation,
+            posture_age_s=self.gate.age_seconds(),
+            spool=self.spool.failure,
+        )
+        return found | ({"draining": "the control plane is stopping"} if self._draining else {})
 
     def describe(self) -> Mapping[str, Any]:
         """Status for the API and `sluicegate status`."""
-        failure = self.sequencer.failure
+        told = self.parts.describe()
+        ledger = self.signed.state(str(self.sequencer.failure or ""), self.parts.contact, self.clock())
+        parts = {"ledger": ledger, "spool": self.spool.failure or "writable"}
         return {
             "mode": "embedded",
             "custody": "embedded (not separated)",
@@ -370,9 +384,10 @@ class System:
             "started_ns": str(self._started_ns),
             **self._serves(),
             "conductor": "leads" if self.conductor.term is not None else "waits for the lease",
-            "ledger": "appends" if failure is None else str(failure),
-            "spool": self.spool.failure or "writable",
-            **self.parts.describe(),
+            **parts,
+            "ledger_signed_ns": str(self.signed.last_ns or "") or None,
+            **told,
+            "warnings": warnings({**parts, **told}, self.not_ready()),
         }
 
     # --- stop -------------------------------------------------------------------------------------------

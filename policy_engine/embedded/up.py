@@ -4,8 +4,9 @@ Order of the start: the lock; certificates; OpenBao, fork server and migration a
 only then this process imports its own parts (seconds of CPU), which they use to get ready. OpenBao is
 started and restarted from the main thread, because its life is tied to the thread that forks it.
 
-A clean stop (Ctrl-C, SIGTERM) ends everything, agents and data planes too. After kill -9 those live on
-and the next `up` adopts them; OpenBao, relay and traffic end with this process.
+A clean stop (Ctrl-C, SIGTERM, or SIGHUP: the terminal was closed) ends everything, agents and data planes
+too. After kill -9 those live on and the next `up` adopts them; OpenBao, relay and traffic end with this
+process.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final, TextIO
 
+from policy_engine.embedded.contact import Contact
 from policy_engine.embedded.logfile import log_to
 from policy_engine.embedded.state import StateFolder, UpLock
 from policy_engine.errors import PolicyEngineError, StartError
@@ -97,12 +99,14 @@ class Up:
         self.processes: Any = None
         self.database: Any = None
         self.loop: Any = None
-        self._key_store = "starting"
+        self.contact = Contact()
+        self._away = False
 
     def run(self) -> int:
         """Start, watch, stop."""
-        for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, lambda *_: self.stop.set())
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            if number != signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:  # nohup: stay
+                signal.signal(number, lambda *_: self.stop.set())
         self._start()
         try:
             self._greet()
@@ -124,12 +128,13 @@ class Up:
 
         begin.wait_processes()
         self.says.step("OpenBao is active (raft, TLS, audit); database and fork server are ready")
-        self._key_store = "active"
+        self.contact.answered()
         self.database = begin.database
-        self.loop = LoopThread(begin.parts(self.describe))
+        self.loop = LoopThread(begin.parts(self.describe, self.contact))
         self.loop.start()
         self.says.step("control plane listens")
         begin.start_links()
+        self.contact.answered()  # it provisioned them
         adopted = len(self.processes.adopted)
         self.says.step("agents and data planes run" + (f" ({adopted} adopted)" if adopted else ""))
         begin.write_endpoints()
@@ -178,22 +183,40 @@ class Up:
 
     def _look(self) -> None:
         """Restart what died. A key store that does not come back leaves links up on their keys."""
+        self.processes.keep()
+        away = self._key_store()
+        if bool(away) != self._away:
+            from evidence.logs import get_logger
+
+            log = get_logger("policy_engine.up")
+            if away:
+                log.warning("key_store_away", reason=away)
+            else:
+                log.info("key_store_active")
+        self._away = bool(away)
+
+    def _key_store(self) -> str:
+        """Look after the key store; why it is away, or nothing. One that only hangs is left alone."""
         from keymgmt.errors import KeymgmtError
 
-        self.processes.keep()
         try:
-            self._key_store = "restarted" if self.bao.ensure() else "active"
+            if self.bao.alive() and (health := self.bao.health()) in {0, 200}:
+                if health == 200:
+                    self.contact.answered()
+                    return ""
+                self.contact.failed("its process runs and does not answer")
+            else:
+                self.bao.ensure()
+                self.contact.answered()
         except (KeymgmtError, OSError) as error:
-            if self._key_store != "away":
-                from evidence.logs import get_logger
-
-                get_logger("policy_engine.up").warning("key_store_away", reason=str(error))
-            self._key_store = "away"
+            self.contact.failed(str(error) if isinstance(error, KeymgmtError) else type(error).__name__)
+        return self.contact.away
 
     def describe(self) -> Mapping[str, Any]:
         """Processes and key store, for status."""
         return {
-            "key_store": self._key_store,
+            "key_store": f"away: {away}" if (away := self.contact.away) else "active",
+            "key_store_answered_s_ago": round(self.contact.age_seconds, 1),
             "state": str(self.state.root),
             "processes": {**self.processes.pids, "openbao": self.bao.pid or 0, "up": os.getpid()},
             "restarts": dict(self.processes.restarts),

@@ -9,6 +9,7 @@ loop and the pulls (`gate.permits`) cannot overtake each other.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
@@ -61,10 +62,15 @@ class Gate:
         self._judged: dict[str, Judged] = {}
         self._started_ns = ports.clock()
         self._postures: Mapping[str, LinkPosture] = MappingProxyType({})
+        self._published_s = time.monotonic()
 
     def postures(self) -> Mapping[str, LinkPosture]:
         """Posture of every declared link: what the admission context carries. No IO."""
         return self._postures
+
+    def age_seconds(self) -> float:
+        """How old `postures` is: the loop makes it anew each `STEP_SECONDS` while it works."""
+        return time.monotonic() - self._published_s
 
     def judged(self, link: str) -> Judged | None:
         """The last judgement of a keyed link."""
@@ -159,6 +165,7 @@ class Gate:
                 generation=1,
             )
         self._postures = MappingProxyType(made)
+        self._published_s = time.monotonic()
 
     def standing(self, link: str) -> Standing:
         """The order that stands for a link."""

@@ -43,7 +43,12 @@ class Up(Running):
         (self.state / "run" / "endpoints.json").unlink(missing_ok=True)
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(
-                self.command(), stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=self.environ
+                self.command(),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env=self.environ,
+                start_new_session=True,
             )
         wait(self.answers, 60, "the API answers")
 
@@ -123,6 +128,50 @@ def test_status_names_what_runs(up):
     )
     told = json.loads(done.stdout)
     assert (0, up.pid, up.endpoints["api"]) == (done.returncode, told["pid"], told["api"])
+    assert ("appends", "active", []) == tuple(
+        told["says"]["status"][k] for k in ("ledger", "key_store", "warnings")
+    )
+    words = status(up).stdout
+    assert re.search(r"ready +yes\n", words)
+    assert re.search(r"links +3 open, 1 not keyed\n", words)
+
+
+def status(stage):
+    return subprocess.run(
+        [sys.executable, "-m", "policy_engine.cli", "status", "--state", str(stage.state)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+def test_status_of_a_stopped_up_is_an_error(up):
+    up.signal(signal.SIGSTOP)
+    try:
+        done = status(up)
+    finally:
+        up.signal(signal.SIGCONT)
+    assert 1 == done.returncode
+    assert f"error: pid {up.pid} is there, but its API did not answer within 3 s" in done.stderr
+    up.all_open()
+
+
+def test_a_key_store_that_hangs_is_told_and_keeps_nobody_from_deciding(up):
+    pid = up.processes()["openbao"]
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        wait(lambda: "unsigned" in up.api("/v1/status").body["ledger"], 20, "the ledger says so")
+        told = up.api("/v1/status").body
+        assert told["key_store"].startswith("away: no answer for ")
+        assert 2 == len(told["warnings"])
+        assert "the key store, which is away: " in up.link(LINKS[0])["waiting"][-1]
+        assert 200 == up.api("/readyz").status
+        assert up.review("train-us", review(up, "compliant"))["allowed"]
+        assert "the key store is away" in status(up).stdout
+    finally:
+        os.kill(pid, signal.SIGCONT)
+    wait(lambda: up.api("/v1/status").body["warnings"] == [], 30, "all is well again")
 
 
 def test_after_kill_9_the_next_up_adopts_survivors_and_loses_nothing_answered(up):
@@ -139,6 +188,10 @@ def test_after_kill_9_the_next_up_adopts_survivors_and_loses_nothing_answered(up
     assert len(answered) > 20
     wait(lambda: not Path(f"/proc/{bao}").exists(), 5, "OpenBao ends with its parent")
     assert all(Path(f"/proc/{pid}").exists() for pid in before.values())
+    left = status(up)
+    assert 1 == left.returncode
+    assert [] == [pid for pid in before.values() if f"pid {pid}" not in left.stdout]
+    assert f"adopt them: sluicegate up --state {up.state}" in left.stdout
 
     up.start()
     up.all_open()
@@ -195,6 +248,20 @@ def test_no_secret_in_any_argv_or_environment(up):
         if value in Path(f"/proc/{pid}/{kind}").read_bytes()
     ]
     assert [] == seen
+
+
+def test_a_closed_terminal_is_a_clean_stop(up):
+    """The kernel sends SIGHUP to the whole foreground group, the fork server too."""
+    family = up.family() | set(up.processes().values())
+    for door in up._doors.values():
+        door.close()
+    up._doors.clear()
+    os.killpg(up.pid, signal.SIGHUP)
+    assert 0 == up._process.wait(20)
+    wait(lambda: not [p for p in family if Path(f"/proc/{p}").exists()], 3, "no orphan")
+    assert "start it with" in status(up).stdout
+    up.start()
+    up.all_open()
 
 
 def test_a_clean_stop_leaves_no_process_and_says_so(up):
