@@ -149,6 +149,7 @@ def export(  # noqa: PLR0917
     end: Annotated[str, typer.Option("--to", help="End of the window (excluded), RFC 3339 with a zone.")],
     out: Annotated[Path, typer.Option(help="The zip to write; the trust file is written beside it.")],
     lateness: Annotated[int, typer.Option(help="Lateness bound L, seconds.", min=0)] = 0,
+    force: Annotated[bool, typer.Option("--force", help="Replace a package and trust file there.")] = False,
     state: _State = DEFAULT_STATE,
 ) -> None:
     """Export the auditor package of one scope and window.
@@ -158,6 +159,8 @@ def export(  # noqa: PLR0917
     from evidence.package.build import export as run
 
     window = _time(begin), _time(end)
+    with _plain("not exported"):
+        _check_place(out, force)
     with _plain("not exported"), _database(state) as (db, now):
         done = run(
             db, _signer(state), scope, window, out,
@@ -169,6 +172,15 @@ def export(  # noqa: PLR0917
     for why in done.predicate.provisional:
         typer.echo(f"provisional  {why}")
     typer.echo("Hand the trust file and the two digests over by another way than the package.")
+
+
+def _check_place(out: Path, force: bool) -> None:
+    """A package that was handed over, and its trust file, are not replaced by mistake."""
+    if not out.parent.is_dir():
+        raise ExportRefused(f"there is no folder {out.parent.name}", fix="make it first, or see --out")
+    for path in (out, out.with_name(f"{out.name}.trust.json")):
+        if path.is_dir() or (path.exists() and not force):
+            raise ExportRefused(f"{path.name} is there already", fix="name another --out, or give --force")
 
 
 def _put(db: Database, drafts: list[Draft]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,7 +15,7 @@ _STYLE = """
 @media(prefers-color-scheme:dark){
 :root{--ink:#e8ecf0;--soft:#a9b4bf;--line:#3a444e;--bg:#14191e;--warn:#ffb38a;--warnbg:#2b1d14}}
 body{font:16px/1.5 system-ui,sans-serif;color:var(--ink);background:var(--bg)}
-body{max-width:66rem;margin:0 auto;padding:2rem 1rem;overflow-wrap:anywhere}
+body{max-width:66rem;margin:0 auto;padding:2rem 1rem;overflow-wrap:break-word}
 h1{font-size:1.7rem;margin:0 0 .2rem}
 h2{font-size:1.2rem;margin:2.2rem 0 .5rem;border-bottom:1px solid var(--line);padding-bottom:.2rem}
 .standing{color:var(--soft);margin:0 0 1.2rem}.note{color:var(--soft)}
@@ -27,10 +28,20 @@ td{min-width:4.2rem}
 th.n,td.n{text-align:right;font-variant-numeric:tabular-nums;overflow-wrap:normal;white-space:nowrap;min-width:0}
 """.strip()
 
+#: Where a name may be wrapped: after `/`, `,`, `@`, `=`, `_`, and after `.` or `:` before a letter.
+_WRAP = re.compile(r"(?<=[/,@=_])(?=\w)|(?<=[.:])(?=[^\W\d])")
+#: Digests and what else is far too long for a column: each 16 of it.
+_LONG = re.compile(r"[^\W_]{16}(?=[^\W_]{8})")
+
 
 def escape(text: str) -> str:
     """Text as HTML; characters that can't be seen, or that turn text around, are shown as `?`."""
     return html.escape("".join(ch if ch.isprintable() else "?" for ch in text))
+
+
+def wrappable(text: str) -> str:
+    """Text as HTML that a narrow column wraps where a reader would, not within a word."""
+    return _WRAP.sub("<wbr>", _LONG.sub(r"\g<0><wbr>", escape(text)))  # neither matches inside an entity
 
 
 def render(f: dict[str, Any]) -> bytes:
@@ -43,18 +54,18 @@ def render(f: dict[str, Any]) -> bytes:
         '<meta http-equiv="Content-Security-Policy"',
         " content=\"default-src 'none'; style-src 'unsafe-inline'\">",
         f"<title>{name}</title><style>{_STYLE}</style></head>",
-        f"<body><main><h1>{name}</h1>",
-        f'<p class="standing">{escape("; ".join(f["labels"]))}</p>',
+        f"<body><main><h1>{wrappable(title(f))}</h1>",
+        f'<p class="standing">{wrappable("; ".join(f["labels"]))}</p>',
     ]
     return ("\n".join([*head, *map(_block, blocks(f)), "</main></body></html>"]) + "\n").encode()
 
 
 def _block(block: Block) -> str:
     if isinstance(block, Heading):
-        return f"<h2>{escape(block.text)}</h2>"
+        return f"<h2>{wrappable(block.text)}</h2>"
     if isinstance(block, Text):
         kind = "" if block.tone == "plain" else f' class="{block.tone}"'
-        return f"<p{kind}>{escape(block.text)}</p>"
+        return f"<p{kind}>{wrappable(block.text)}</p>"
     return _grid(block)
 
 
@@ -62,7 +73,7 @@ def _grid(grid: Grid) -> str:
     def cells(values: Sequence[str], tag: str) -> str:
         scope = " scope=col" if tag == "th" else ""
         return "".join(
-            f"<{tag}{scope}{' class=n' if i in grid.numbers else ''}>{escape(v)}</{tag}>"
+            f"<{tag}{scope}{' class=n' if i in grid.numbers else ''}>{wrappable(v)}</{tag}>"
             for i, v in enumerate(values)
         )
 

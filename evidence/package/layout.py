@@ -160,27 +160,14 @@ def _attribution(f: dict[str, Any]) -> list[Block]:
     a = f["attribution"]
     out: list[Block] = [Heading("Accesses and jobs")]
     if f["sources"]:
-        rows = [[s[0], s[1], s[2], s[3], s[4], _n(s[5]), s[6], s[7], _n(s[8])] for s in f["sources"]]
-        head: tuple[str, ...] = (
-            "Source",
-            "Class",
-            "Time is",
-            "Step ms",
-            "Object",
-            "Rows",
-            "Lines",
-            "Dup.",
-            "Quar.",
-        )
-        widths: tuple[int, ...] = (12, 11, 10, 12, 23, 7, 8, 8, 9)
-        out.append(Grid("Imported objects", head, rows, widths, frozenset({3, 5, 6, 7, 8})))
+        out += _sources(f["sources"])
         out.append(
             Text(
                 "Of best-effort sources a package says what was reported, never that nothing else happened.",
                 "note",
             )
         )
-    head = ("Method", "Accesses", "Octets sent")
+    head: tuple[str, ...] = ("Method", "Accesses", "Octets sent")
     out.append(
         Grid(
             "Accesses by method; only direct and interval-unique are matched",
@@ -210,6 +197,26 @@ def _attribution(f: dict[str, Any]) -> list[Block]:
                 frozenset({2, 3}),
             )
         )
+    return out
+
+
+def _sources(sources: Sequence[Sequence[Any]]) -> list[Block]:
+    """Imported objects; a tenant is not told the lines of the whole object, so those columns are left out."""
+    columns: list[tuple[str, int, bool]] = [
+        ("Source", 12, False), ("Class", 11, False), ("Time is", 10, False), ("Step ms", 12, True),
+        ("Object", 23, False), ("Rows", 7, True), ("Lines", 8, True), ("Dup.", 8, True), ("Quar.", 9, True),
+    ]  # fmt: skip
+    withheld = not any(s[6] or s[7] for s in sources)
+    kept = [i for i in range(len(columns)) if not (withheld and i in {6, 7})]
+    rows = [[_n(s[i]) if isinstance(s[i], int) else str(s[i]) for i in kept] for s in sources]
+    shown = [columns[i] for i in kept]
+    numbers = frozenset(at for at, column in enumerate(shown) if column[2])
+    out: list[Block] = [
+        Grid("Imported objects", [c[0] for c in shown], rows, [c[1] for c in shown], numbers),
+    ]
+    if withheld:
+        text = "Lines and repeated lines are counted over the whole object, others' rows too: not told here."
+        out.append(Text(text, "note"))
     return out
 
 

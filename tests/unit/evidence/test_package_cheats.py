@@ -465,6 +465,31 @@ def test_renderings_show_no_hidden_characters_and_cut_visibly(members: dict[str,
     assert pdf.render(value).startswith(b"%PDF")
 
 
+@pytest.mark.parametrize(
+    ("text", "wrapped"),
+    [
+        ("residency.region", "residency.<wbr>region"),
+        ("s3://bucket/a b", "s3://<wbr>bucket/<wbr>a b"),
+        ("66.6 % at 10.0.0.1, 2025-03-03T00:00:00Z", "66.6 % at 10.0.0.1, 2025-03-03T00:00:00Z"),
+        ("ab" * 16, "<wbr>".join(["ab" * 8] * 2)),
+        ("interval-unattributable", "interval-unattributable"),
+        ("a/<b>&'", "a/&lt;b&gt;&amp;&#x27;"),
+    ],
+)
+def test_a_name_is_wrapped_where_a_reader_would(text: str, wrapped: str) -> None:
+    assert wrapped == html.wrappable(text)
+
+
+def test_a_tenant_sees_no_empty_columns_but_why(members: dict[str, bytes]) -> None:
+    value = json.loads(members["figures.json"])
+    page = html.render(value).decode()
+    assert (False, True) == (">Lines</th>" in page, "not told here" in page)
+    for source in value["sources"]:  # as the estate has it
+        source[6:8] = ["24", "1"]
+    page = html.render(value).decode()
+    assert (True, False) == (">Lines</th><th scope=col class=n>Dup.</th>" in page, "not told here" in page)
+
+
 # -- the container, again by both readers -----------------------------------------------------------------------
 
 

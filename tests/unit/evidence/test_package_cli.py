@@ -239,10 +239,23 @@ def test_import_and_export_work_on_a_state_folder(tmp_path: Path, monkeypatch: p
             cli.app, ["verify", str(tmp_path / "a.zip"), "--trust", str(tmp_path / "a.zip.trust.json")]
         ).exit_code
     )
+    before = (tmp_path / "a.zip").read_bytes()
+    again = RUN.invoke(cli.app, ["export", *window, *state])
+    assert (1, True) == (again.exit_code, "a.zip is there already" in again.stderr)
+    assert before == (tmp_path / "a.zip").read_bytes()
+    assert 0 == RUN.invoke(cli.app, ["export", *window, "--force", *state]).exit_code
+    (tmp_path / "a.zip").unlink()  # the trust file alone is not replaced either
+    again = RUN.invoke(cli.app, ["export", *window, *state])
+    assert (1, True) == (again.exit_code, "a.zip.trust.json is there already" in again.stderr)
+    lost = RUN.invoke(cli.app, ["export", *window[:-1], str(tmp_path / "no" / "a.zip"), *state])
+    assert (1, True, False) == (lost.exit_code, "no folder no" in lost.stderr, (tmp_path / "no").exists())
+    folder = RUN.invoke(cli.app, ["export", *window[:-1], str(tmp_path), "--force", *state])
+    assert 1 == folder.exit_code
     bad = [*window[:2], "--from", "2025-03-03", *window[4:]]
     assert 2 == RUN.invoke(cli.app, ["export", *bad, *state]).exit_code
-    nobody = ["--scope", "nobody", *window[2:]]
-    assert 1 == RUN.invoke(cli.app, ["export", *nobody, *state]).exit_code
+    nobody = ["--scope", "nobody", *window[2:-1], str(tmp_path / "b.zip")]
+    done = RUN.invoke(cli.app, ["export", *nobody, *state])
+    assert (1, True) == (done.exit_code, "nobody" in done.stderr), done.stderr
     assert 1 == RUN.invoke(cli.app, ["import", *logs, "--state", str(tmp_path / "none")]).exit_code
 
 
