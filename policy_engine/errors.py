@@ -101,12 +101,18 @@ class TlsMaterialError(SaidNo):
 
 
 class BadReview(SaidNo):
-    """A body is no AdmissionReview. `uid` is that of the review where it could be read."""
+    """A body is no AdmissionReview. `uid` is that of the review where it could be read.
 
-    def __init__(self, message: str, *, uid: str = "", code: int = 400, fix: str = "") -> None:
+    `status` is that of HTTP: 200 where a review can be answered with a refusal, `code` where none was read.
+    """
+
+    def __init__(
+        self, message: str, *, uid: str = "", code: int = 400, status: int = 0, fix: str = ""
+    ) -> None:
         super().__init__(message, fix=fix)
         self.uid = uid
         self.code = code
+        self.status = status or (200 if uid else code)
 
 
 class BundleRefused(SaidNo):

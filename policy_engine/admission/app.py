@@ -130,7 +130,7 @@ class AdmissionApp:
         """Status, body and whether to close, for what is no review."""
         self.metrics.refused["bad_review"] += 1
         data = answer(exc.uid, False, code=exc.code, message=str(exc))
-        return 200 if exc.uid else exc.code, data, exc.code in (408, 413, 429)
+        return exc.status, data, exc.code in (408, 413, 429)
 
     async def flush_summary(self) -> bool:
         """Write the pending `decision_summary` record now; call it before stopping.

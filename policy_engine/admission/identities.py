@@ -125,7 +125,8 @@ class Identities:
 
         Raises:
             Unauthenticated: No credential, or one that is bound to no cluster or has expired.
-            Forbidden: A credential of another cluster.
+            Forbidden: A credential of another cluster, or a path token that is wrong for this cluster beside
+                a certificate that is right.
         """
         if peer_cert is not None:
             caller = self._by_certificate(peer_cert, now_ns)
@@ -135,7 +136,18 @@ class Identities:
             raise Unauthenticated("no client certificate and no path token", reason="no_credential")
         if caller.cluster != cluster:
             raise Forbidden("the credential is bound to another cluster", reason="other_cluster")
+        if peer_cert is not None and token is not None:
+            self._agrees(cluster, token)
         return caller
+
+    def _agrees(self, cluster: str, token: str) -> None:
+        """A token beside a good certificate adds nothing, but a wrong one says that something is mixed up."""
+        try:
+            other = self._by_token(token).cluster
+        except Unauthenticated as exc:
+            raise Forbidden(f"{exc}, whatever the certificate says", reason=exc.reason) from None
+        if other != cluster:
+            raise Forbidden("the path token is bound to another cluster", reason="other_cluster")
 
     def _by_token(self, token: str) -> Caller:
         # The dict is keyed by the digest of a 256-bit secret: its timing tells nothing about the secret.

@@ -22,9 +22,19 @@ _decode: Final = msgspec.json.Decoder().decode
 _encode: Final = msgspec.json.Encoder().encode
 _KEY_UNSAFE: Final = re.compile(r"[^A-Za-z0-9]")
 _HEAD: Final = b'{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","response":{"uid":'
+# How an API server's reviews begin: only texts before `request`, and `uid` as its first field.
+_BEGIN: Final = re.compile(
+    rb'\s*\{(?:\s*"[A-Za-z]{1,32}"\s*:\s*"[!#-\[\]-~]{0,64}"\s*,){0,4}'
+    rb'\s*"request"\s*:\s*\{\s*"uid"\s*:\s*"([0-9A-Za-z._:-]{1,253})"'
+)
+_BEGIN_OCTETS: Final = 1024
 _REASONS: Final = {
     400: "BadRequest",
+    401: "Unauthorized",
     403: "Forbidden",
+    404: "NotFound",
+    405: "MethodNotAllowed",
+    408: "Timeout",
     413: "RequestEntityTooLarge",
     429: "TooManyRequests",
     503: "ServiceUnavailable",
@@ -53,21 +63,38 @@ def parse(body: bytes | bytearray) -> Review:
     try:
         document = _decode(body)
     except RecursionError:
-        raise BadReview("the body is nested too deeply") from None
+        raise _no_review("the body is nested too deeply", uid_at_begin(body)) from None
     except (msgspec.MsgspecError, ValueError):
         # The decoder's text may quote the body: it is dropped on purpose.
-        raise BadReview("the body is not JSON in UTF-8") from None
+        raise _no_review("the body is not JSON in UTF-8", uid_at_begin(body)) from None
     if not isinstance(document, dict):
         raise BadReview("the body is not an AdmissionReview")
     request = document.get("request")
-    if document.get("kind") != "AdmissionReview" or not isinstance(request, dict):
+    if not isinstance(request, dict):
         raise BadReview("the body is not an AdmissionReview with a request")
     uid = request.get("uid")
-    if not isinstance(uid, str) or not 0 < len(uid) <= LIMITS.review_uid_chars:
+    if not isinstance(uid, str) or len(uid) > LIMITS.review_uid_chars:
+        uid = ""
+    if document.get("kind") != "AdmissionReview":
+        raise _no_review("the body is not an AdmissionReview with a request", uid)
+    if not uid:
         raise BadReview("request.uid is missing or too long")
     if document.get("apiVersion") != API_VERSION:
         raise BadReview(f"only {API_VERSION} is served", uid=uid)
     return _review(uid, request)
+
+
+def uid_at_begin(body: bytes | bytearray) -> str:
+    """The uid of a body that cannot be decoded, to be echoed and nothing else; "" where it does not show.
+
+    Bounded: looks at the first octets, and only for the form in which an API server writes a review.
+    """
+    found = _BEGIN.match(body[:_BEGIN_OCTETS])
+    return found[1].decode("ascii") if found else ""
+
+
+def _no_review(why: str, uid: str) -> BadReview:
+    return BadReview(why, uid=uid, status=400)
 
 
 def _review(uid: str, request: dict[str, Any]) -> Review:

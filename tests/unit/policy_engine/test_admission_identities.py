@@ -56,6 +56,18 @@ def test_no_credential_or_an_unknown_one_is_unauthenticated(token: str | None) -
         TABLE.authenticate("train-us", token, None, NOW_NS)
 
 
+@pytest.mark.parametrize(
+    ("token", "reason"),
+    [(EU_TOKEN, "other_cluster"), ("0" * 64, "unknown_token"), ("short", "unknown_token")],
+)
+def test_a_wrong_token_beside_a_good_certificate_is_forbidden(token: str, reason: str) -> None:
+    with pytest.raises(Forbidden) as info:
+        TABLE.authenticate("train-us", token, der(US), NOW_NS)
+    assert info.value.reason == reason
+    assert token not in str(info.value)
+    assert TABLE.authenticate("train-us", US_TOKEN, der(US), NOW_NS).how == "client_certificate"
+
+
 def test_another_clusters_credential_is_forbidden() -> None:
     for token, cert in ((EU_TOKEN, None), (None, der(EU)), (US_TOKEN, der(EU))):
         with pytest.raises(Forbidden) as info:

@@ -1,6 +1,7 @@
 """The wire format: what is a review, and what an answer looks like to the API server."""
 
 import json
+import time
 
 import pytest
 from hypothesis import given
@@ -45,8 +46,6 @@ def test_duplicate_keys_the_last_wins_as_in_the_api_server() -> None:
         b'{"a": "\\udc00\\ud800"}',
         b'{"a": "\xed\xa0\x80"}',
         b'{"a": 1e999}',
-        body() + b" x",
-        body().replace(b"AdmissionReview", b"Pod"),
         body().replace(UID.encode(), b""),
         body().replace(b'"uid"', b'"uidd"'),
         body(uid=7),
@@ -59,6 +58,70 @@ def test_what_is_no_review_is_refused_without_quoting_it(raw: bytes) -> None:
         protocol.parse(raw)
     assert (info.value.code, info.value.uid) == (400, "")
     assert "tail" not in str(info.value)
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        body() + b" x",
+        body()[:-1],
+        body().replace(b"AdmissionReview", b"Pod"),
+        body(name="LONE").replace(b"LONE", b"\\ud800"),
+        body(name="DEEP").replace(b'"DEEP"', b"[" * 100_000 + b"]" * 100_000),
+        body(name="NAN").replace(b'"NAN"', b"NaN"),
+        body(name="BYTES").replace(b"BYTES", b"\xff"),
+        b" \n" + body().replace(b":", b" : ").replace(b",", b" , ") + b"}",
+    ],
+    ids=["garbage after", "truncated", "other kind", "surrogate", "deep", "NaN", "not UTF-8", "spaces"],
+)
+def test_the_uid_comes_back_from_where_the_octets_show_it(raw: bytes) -> None:
+    with pytest.raises(BadReview) as info:
+        protocol.parse(raw)
+    assert (info.value.code, info.value.status, info.value.uid) == (400, 400, UID)
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        b'{"request":{"uid":"a\\u0062"}} x',
+        b'{"request":{"name":"x","uid":"u"}} x',
+        b'{"object":{"request":{"uid":"u"}}} x',
+        b'{"kind":"{\\"request\\":{\\"uid\\":\\"u\\"","x":1',
+        b'[{"request":{"uid":"u"}}',
+        b'{"request":{"uid":"' + b"u" * 300 + b'"}} x',
+        b'{"request":{"uid":"u',
+        b" " * 2000 + b'{"request":{"uid":"u"}} x',
+    ],
+)
+def test_no_uid_is_guessed(raw: bytes) -> None:
+    assert protocol.uid_at_begin(raw) == ""
+
+
+@pytest.mark.parametrize(
+    "raw", [b"{" + b'"a":"b",' * 200_000, b" " * 2_000_000, b'{"a":"' + b"b" * 2_000_000]
+)
+def test_looking_for_a_uid_is_bounded(raw: bytes) -> None:
+    before = time.perf_counter()
+    assert protocol.uid_at_begin(raw) == ""
+    assert time.perf_counter() - before < 0.05
+
+
+@pytest.mark.parametrize(
+    ("code", "reason"),
+    [
+        (400, "BadRequest"),
+        (401, "Unauthorized"),
+        (403, "Forbidden"),
+        (404, "NotFound"),
+        (405, "MethodNotAllowed"),
+        (413, "RequestEntityTooLarge"),
+        (429, "TooManyRequests"),
+        (500, "InternalError"),
+        (503, "ServiceUnavailable"),
+    ],
+)
+def test_reasons_are_those_of_kubernetes(code: int, reason: str) -> None:
+    assert json.loads(protocol.answer("", False, code=code))["response"]["status"]["reason"] == reason
 
 
 def test_another_version_is_refused_with_the_uid() -> None:
