@@ -329,9 +329,8 @@ def _plain(failure: str) -> Iterator[None]:
         _tell(failure, why, why.fix)
         raise typer.Exit(_code(why)) from None
     except ModuleNotFoundError as why:
-        typer.echo(
-            f"{failure.upper()}: this needs {why.name}; install 'sluicegate[verify]' (or [server])", err=True
-        )
+        extra = "verify" if failure in {"not verified", "cannot be shown"} else "server"
+        typer.echo(f"{failure.upper()}: this needs {why.name}; install 'sluicegate[{extra}]'", err=True)
         raise typer.Exit(USAGE) from None
     except OSError as why:
         named = Path(str(why.filename)).name if why.filename else "a file"
