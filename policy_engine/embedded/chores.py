@@ -1,4 +1,4 @@
-"""Small loops beside the system: verdict records, renewal of the permit key, certificates, the trust file."""
+"""Small loops beside the system: verdict records, spool, permit key, certificates, trust file."""
 
 from __future__ import annotations
 
@@ -11,8 +11,10 @@ from evidence import outbox
 from evidence.checkpoint import Signer, verifier_of
 from evidence.database import Database
 from evidence.ledger import Ledger
+from evidence.limits import LIMITS
 from evidence.logs import get_logger
 from evidence.package.trust import Trust
+from evidence.spool import Spool
 from keymgmt.errors import KeymgmtError
 from policy_engine.embedded.ca import write_private
 from policy_engine.gate import signer as signers
@@ -21,6 +23,7 @@ from policy_engine.listeners import Listeners
 
 SIGNER_CHECK_SECONDS: Final = 60.0
 CERTIFICATE_CHECK_SECONDS: Final = 1.0
+SPOOL_CHECK_SECONDS: Final = 0.5
 log = get_logger("policy_engine.embedded")
 
 
@@ -31,6 +34,33 @@ async def flush_verdicts(
     now = clock()
     drafts = batch.flush(links, now)
     await database.write(lambda conn: [outbox.put(conn, draft, now_ns=now) for draft in drafts] and None)
+
+
+class SpoolWatch:
+    """Whether decisions can be made durable; logs once when they no longer can, once when they can again."""
+
+    def __init__(self, spool: Spool) -> None:
+        self._spool = spool
+        self._said = False
+
+    @property
+    def trouble(self) -> str | None:
+        """Why nothing can be written now; ``None`` when it can."""
+        limit = LIMITS.spool_bytes
+        if self._spool.failure is None and self._spool.octets > limit:
+            return f"full: {self._spool.octets} octets wait for the ledger, the limit is {limit}"
+        return self._spool.failure
+
+    async def look(self) -> None:
+        """Log a change."""
+        trouble = self.trouble
+        if (trouble is not None) == self._said:
+            return
+        self._said = trouble is not None
+        if trouble is not None:
+            log.error("spool_unwritable", reason=trouble, fix="free disk space; every request is refused")
+        else:
+            log.info("spool_writable_again")
 
 
 async def every(seconds: float, work: Callable[[], Coroutine[Any, Any, Any]]) -> None:

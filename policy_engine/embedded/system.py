@@ -40,7 +40,9 @@ from policy_engine.embedded import accept, callers
 from policy_engine.embedded.ca import Pair
 from policy_engine.embedded.chores import (
     SIGNER_CHECK_SECONDS,
+    SPOOL_CHECK_SECONDS,
     PermitKey,
+    SpoolWatch,
     every,
     flush_verdicts,
     reload_certificates,
@@ -171,6 +173,7 @@ class System:
         self.scope_ids = self.ledger.ensure_scopes(ESTATE, *sorted(self.resources.tenants))
         self.spool = Spool(parts.state.folder("spool"), SPOOL_ID)
         self.spool.start()
+        self.spool_watch = SpoolWatch(self.spool)
         self.signed = SignedTicks(parts.database, parts.settings.tick_seconds)
         session = parts.keystore.session("ledger")
         self.ledger_key = OpenBaoSigner(session, "ledger")
@@ -319,6 +322,7 @@ class System:
             "permit key": every(SIGNER_CHECK_SECONDS, self.permit_key.renew),
             "certificates": reload_certificates(self.listeners),
             "witness": witness.run(),
+            "spool watch": every(SPOOL_CHECK_SECONDS, self.spool_watch.look),
             "trust file": write_trust(
                 self.ledger, self.ledger_key, self.scope_ids, self.parts.state.root / "trust.json"
             ),
@@ -366,7 +370,7 @@ class System:
             trusted=self.policy.bundle.bundle_digest == self._accepted_bundle,
             generation=self.resources.generation,
             posture_age_s=self.gate.age_seconds(),
-            spool=self.spool.failure,
+            spool=self.spool_watch.trouble,
         )
         return found | ({"draining": "the control plane is stopping"} if self._draining else {})
 
@@ -374,7 +378,7 @@ class System:
         """Status for the API and `sluicegate status`."""
         told = self.parts.describe()
         ledger = self.signed.state(str(self.sequencer.failure or ""), self.parts.contact, self.clock())
-        parts = {"ledger": ledger, "spool": self.spool.failure or "writable"}
+        parts = {"ledger": ledger, "spool": self.spool_watch.trouble or "writable"}
         return {
             "mode": "embedded",
             "custody": "embedded (not separated)",
