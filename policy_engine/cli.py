@@ -135,9 +135,9 @@ def main() -> None:
 
 
 def _report(error: Exception) -> int:
-    """Print an escaped error for a person. Ours carry a fix; others are named by class only.
+    """Print an escaped error for a person. Ours carry a fix; of others path and line are named.
 
-    The text of a foreign exception may hold what must not be shown, so only its class is.
+    The text of a foreign exception may hold what must not be shown; `in_words` knows what may.
     """
     ours = type(error).__module__.partition(".")[0] in {"policy_engine", "keymgmt", "evidence"}
     if ours:
@@ -146,12 +146,16 @@ def _report(error: Exception) -> int:
         if fix:
             typer.echo(f"  fix: {fix}", err=True)
         return 1
-    if isinstance(error, ModuleNotFoundError):
-        typer.echo(f"error: this command needs {error.name}, which is not installed", err=True)
-        typer.echo("  fix: pip install 'sluicegate[server]' (or [agent], [verify])", err=True)
-        return 2
-    typer.echo(f"error: {type(error).__name__} (set SLUICEGATE_DEBUG=1 to see where)", err=True)
-    return _debug(error)
+    from policy_engine.embedded.plain import in_words
+
+    what, fix = in_words(error)
+    if not fix:
+        typer.echo(f"error: {what} (set SLUICEGATE_DEBUG=1 to see where)", err=True)
+        return _debug(error)
+    typer.echo(f"error: {what}", err=True)
+    typer.echo(f"  fix: {fix}", err=True)
+    _debug(error)
+    return 2
 
 
 def _debug(error: Exception) -> int:

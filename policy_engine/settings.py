@@ -16,14 +16,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal
 
-import yaml
 from pydantic import Field, SecretStr, ValidationError
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from policy_engine.errors import SettingsError
+from policy_engine.resources.yaml_tree import read_document
 
 PREFIX: Final = "SLUICEGATE_"
 DEFAULT_FILE: Final = "sluicegate.yaml"
+FRACTION: Final = "looks like a fraction"
 # Names with our prefix that are no settings of this class, but read elsewhere.
 RESERVED: Final = frozenset({"CONFIG", "STATE", "SAMPLES", "TOKEN", "API", "CA", "OPA"})
 
@@ -125,6 +126,14 @@ def load(
         raise SettingsError(_explain(error, sources), fix="`sluicegate config` lists them") from None
 
 
+def known() -> list[tuple[str, str, str]]:
+    """(name, default, what it is) of every setting."""
+    return [
+        (name, _shown(field.default), " ".join((field.description or "").split()))
+        for name, field in Settings.model_fields.items()
+    ]
+
+
 def _names() -> tuple[str, ...]:
     return tuple(Settings.model_fields)
 
@@ -136,19 +145,29 @@ def _variable(name: str, env: Mapping[str, str]) -> str:
 
 
 def _from_file(path: Path | None) -> dict[str, Any]:
-    """The settings file as a mapping; a missing default file is no error."""
+    """The settings file as a mapping, read as strictly as declared state; a missing default is no error."""
     target = path or Path(DEFAULT_FILE)
     if path is None and not target.exists():
         return {}
     try:
-        data = yaml.safe_load(target.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise SettingsError(f"settings file {target} cannot be read: {type(error).__name__}") from None
-    if data is None:
+        octets = target.read_bytes()
+    except OSError as error:
+        raise SettingsError(
+            f"settings file {target} cannot be read: {error.strerror or type(error).__name__}",
+            fix="name it with --config or SLUICEGATE_CONFIG, or leave both out",
+        ) from None
+    if all(not line.strip() or line.lstrip().startswith(b"#") for line in octets.splitlines()):
         return {}
-    if not isinstance(data, dict) or not all(isinstance(key, str) for key in data):
-        raise SettingsError(f"settings file {target} must be one mapping of names to values")
-    return data
+    document, problems = read_document(str(target), octets)
+    # A fraction is read by the setting's own type, so no two readers can differ about it.
+    refused = [str(one) for one in problems if not one.message.endswith(FRACTION)]
+    if refused or document is None:
+        raise SettingsError("settings refused: " + "; ".join(refused), fix=f"correct {target}")
+    if not isinstance(document.data, dict):
+        raise SettingsError(
+            f"settings refused: {target}:1: this is no mapping", fix="write one `name: value` a line"
+        )
+    return document.data
 
 
 def _from_environment(env: Mapping[str, str]) -> dict[str, str]:

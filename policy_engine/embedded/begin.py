@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import errno
 import json
 import socket
 import threading
@@ -16,6 +17,7 @@ from policy_engine.embedded.contact import Contact
 from policy_engine.embedded.processes import Processes, Wanted
 from policy_engine.embedded.schema import Migration
 from policy_engine.embedded.state import StateFolder
+from policy_engine.errors import StartError
 
 LISTENERS: Final = ("admission", "api", "agents")
 CERT_ROLE: Final = "agent"
@@ -51,7 +53,7 @@ class Beginning:
             {"agent": settings.agent_restart_seconds},
         )
         self._failed: list[BaseException] = []
-        self._ports: dict[str, int] = {}
+        self._ports = self._kept_ports()
         self.database: Any = None
         self._parts: Any = None
 
@@ -92,7 +94,6 @@ class Beginning:
 
         resources = load(self.folder)
         self._keystore = open_embedded(self.bao)
-        self._ports = self._kept_ports()
         self._parts = Parts(
             settings=self.settings,
             state=self.state,
@@ -109,13 +110,18 @@ class Beginning:
         return self._parts
 
     def _kept_ports(self) -> dict[str, int]:
-        """Ports of the listeners: as set, or (0) free ones that this state folder keeps: agents know them."""
+        """Ports of the listeners: as set, or (0) free ones that this state folder keeps: agents know them.
+
+        Raises:
+            StartError: One cannot be listened on; nothing has been started yet.
+        """
         file = self.state.folder("run") / "ports.json"
         kept: dict[str, int] = json.loads(file.read_text("utf-8")) if file.exists() else {}
         ports = {}
         for name in LISTENERS:
             wanted = int(getattr(self.settings, f"{name}_port"))
             ports[name] = wanted or kept.get(name) or _free_port(self.settings.host)
+            refuse_taken(self.settings.host, ports[name], name, kept=None if wanted else file)
         file.write_text(json.dumps(ports), "utf-8")
         return ports
 
@@ -235,6 +241,28 @@ class Beginning:
         temporary = self.state.endpoints.with_suffix(".new")
         temporary.write_text(json.dumps(document, indent=2), encoding="utf-8")
         temporary.replace(self.state.endpoints)
+
+
+def refuse_taken(host: str, port: int, name: str, *, kept: Path | None = None) -> None:
+    """Refuse a port that cannot be listened on, by its setting (or the file that keeps it).
+
+    Raises:
+        StartError: See above.
+    """
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        socket.create_server((host, port), family=family).close()
+    except OSError as error:
+        where = f"setting {name}_port" if kept is None else f"kept in {kept}"
+        fix = "stop who has it (`ss -ltnp` names it), or " + (
+            f"set SLUICEGATE_{name.upper()}_PORT, or use --ports auto"
+            if kept is None
+            else "remove that file: free ones are taken then"
+        )
+        if error.errno != errno.EADDRINUSE:
+            fix = "set SLUICEGATE_HOST to an address of this machine, and a port that you may use"
+        why = "is taken" if error.errno == errno.EADDRINUSE else f"cannot be used: {error.strerror}"
+        raise StartError(f"port {port} on {host} {why} ({where})", fix=fix) from None
 
 
 def _free_port(host: str) -> int:

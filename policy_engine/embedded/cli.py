@@ -105,10 +105,22 @@ def _endpoints(file: Path) -> dict[str, Any]:
 
 @app.command()
 def config(state: State = None, config: Config = None) -> None:
-    """Show each setting, its value and where the value came from. Secrets are redacted."""
-    from policy_engine.settings import load
+    """Show each setting, its value and where the value came from. Secrets are redacted.
 
-    rows = load({"state_dir": state}, file=config).rows()
+    When a setting is refused it lists every known one with its default instead, and exits with 1.
+    """
+    from policy_engine.errors import SettingsError
+    from policy_engine.settings import known, load
+
+    try:
+        rows = load({"state_dir": state}, file=config).rows()
+    except SettingsError as error:
+        typer.echo("known settings and their defaults:")
+        for name, default, meaning in known():
+            typer.echo(f"  {name:<22} {default:<17} {meaning}")
+        typer.echo(f"error: {error}", err=True)
+        typer.echo("  fix: correct it; environment names are SLUICEGATE_ and the name in capitals", err=True)
+        raise typer.Exit(1) from None
     names, values = (max(len(row[i]) for row in rows) for i in (0, 1))
     for name, value, source in rows:
         typer.echo(f"{name:<{names}}  {value:<{min(values, 48)}}  {source}")

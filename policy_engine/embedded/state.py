@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from policy_engine.errors import StateFolderBusyError
+from policy_engine.embedded.plain import in_words
+from policy_engine.errors import SettingsError, StateFolderBusyError
 
 # sun_path holds 108 octets with its NUL; agents' names and suffixes need the rest.
 SOCKET_FOLDER_MAX: Final = 56
@@ -39,11 +40,21 @@ class StateFolder:
 
     @classmethod
     def prepare(cls, root: Path) -> StateFolder:
-        """Make the layout (idempotent) and return it with an absolute root."""
+        """Make the layout (idempotent) and return it with an absolute root.
+
+        Raises:
+            SettingsError: It cannot be made there.
+        """
         state = cls(root.absolute())
-        state.root.mkdir(parents=True, exist_ok=True, mode=0o700)
-        for name in _FOLDERS:
-            (state.root / name).mkdir(exist_ok=True, mode=0o700)
+        try:
+            state.root.mkdir(parents=True, exist_ok=True, mode=0o700)
+            for name in _FOLDERS:
+                (state.root / name).mkdir(exist_ok=True, mode=0o700)
+        except OSError as error:
+            raise SettingsError(
+                f"state folder {state.root} cannot be used: {in_words(error)[0]}",
+                fix="choose a folder that you may write in: --state FOLDER or SLUICEGATE_STATE",
+            ) from None
         return state
 
     @property

@@ -23,8 +23,9 @@ from typing import Any, Final, TextIO
 
 from policy_engine.embedded.contact import Contact
 from policy_engine.embedded.logfile import log_to
+from policy_engine.embedded.plain import in_words
 from policy_engine.embedded.state import StateFolder, UpLock
-from policy_engine.errors import PolicyEngineError, StartError
+from policy_engine.errors import PolicyEngineError, SettingsError, StartError
 
 WATCH_SECONDS: Final = 0.5
 READY_SECONDS: Final = 60.0
@@ -42,6 +43,7 @@ def run(overrides: Mapping[str, Any], config: Path | None = None, *, allow_fault
     from policy_engine.settings import load
 
     settings = load(overrides, file=config).settings
+    refuse_no_estate(settings.estate_dir)
     state = StateFolder.prepare(settings.state_dir)
     lock = UpLock(state)
     lock.acquire()
@@ -56,6 +58,17 @@ def run(overrides: Mapping[str, Any], config: Path | None = None, *, allow_fault
         up.end_processes()
         state.endpoints.unlink(missing_ok=True)
         lock.release()
+
+
+def refuse_no_estate(folder: Path | None) -> None:
+    """Refuse a folder of declared resources that is not there, before anything is made or started.
+
+    Raises:
+        SettingsError: See above.
+    """
+    if folder is not None and not folder.is_dir():
+        fix = "name the folder with your YAML files: --estate FOLDER; leave it out for the example"
+        raise SettingsError(f"there is no folder of declared resources at {folder} (estate_dir)", fix=fix)
 
 
 class Says:
@@ -78,10 +91,11 @@ class Says:
     def failed(self, error: Exception, state: StateFolder) -> int:
         """Say what stopped the start, and what to do; the details are in the log."""
         ours = type(error).__module__.partition(".")[0] in {"policy_engine", "keymgmt", "evidence"}
-        self.line(f"error: {error}" if ours else f"error: {type(error).__name__}")
+        what, fix = (str(error), getattr(error, "fix", "")) if ours else in_words(error)
+        self.line(f"error: {what}")
         for problem in getattr(error, "problems", ())[:PROBLEMS_SHOWN]:
             self.line(f"  {problem}")
-        self.line(f"  fix: {getattr(error, 'fix', '') or 'see the log'}")
+        self.line(f"  fix: {fix or 'see the log'}")
         self.line(f"  log: {state.folder('logs') / 'up.log'}")
         from evidence.logs import get_logger
 

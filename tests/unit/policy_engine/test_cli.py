@@ -1,10 +1,13 @@
 """The command root: light, helpful, never a traceback."""
 
 import json
+import os
+import socket
 import subprocess
 import sys
 
 import pytest
+import typer
 from typer.testing import CliRunner
 
 from policy_engine import cli
@@ -114,8 +117,117 @@ def test_foreign_errors_show_neither_traceback_nor_text(error, shown, code, caps
     assert "Traceback" not in err
 
 
+@pytest.mark.parametrize(
+    ("error", "line"),
+    [
+        (FileNotFoundError(2, "No such file or directory", "/proc/x"), "/proc/x: No such file or directory"),
+        (PermissionError(13, "Permission denied", b"/root/a\x1b"), "/root/a?: Permission denied"),
+        (ModuleNotFoundError("x", name="hvac"), "this needs hvac, which is not installed"),
+    ],
+)
+def test_errors_of_the_system_name_path_and_fix(error, line, capsys):
+    assert 2 == cli._report(error)
+    first, second = capsys.readouterr().err.splitlines()
+    assert f"error: {line}" == first
+    assert second.startswith("  fix: ")
+
+
+def test_the_extra_that_is_named_brings_the_command(capsys):
+    cli._report(ModuleNotFoundError("x", name="yaml"))
+    assert "pip install 'sluicegate[server]'\n" in capsys.readouterr().err
+
+
+def test_a_yaml_error_names_file_and_line(capsys):
+    import yaml
+
+    with pytest.raises(yaml.YAMLError) as caught:
+        yaml.safe_load("a: [\n")
+    assert 2 == cli._report(caught.value)
+    assert "line 2" in capsys.readouterr().err
+
+
+def test_a_demo_without_its_parts_starts_nothing(monkeypatch, tmp_path, capsys):
+    from policy_engine.demo import cli as demo
+
+    monkeypatch.setattr(demo, "find_spec", lambda name: None if name == "hvac" else name)
+    result = CliRunner().invoke(cli.app, ["demo", "--out", str(tmp_path / "out")])
+    assert isinstance(result.exception, ModuleNotFoundError)
+    assert 2 == cli._report(result.exception)
+    assert "[server]" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("where", ["/proc/x", "FILE", "FILE/below"])
+def test_a_state_folder_that_cannot_be_made_is_named(where, tmp_path):
+    (tmp_path / "f").write_text("")
+    path = where.replace("FILE", str(tmp_path / "f"))
+    done = run("up", "--state", path)
+    assert 1 == done.returncode
+    assert f"error: state folder {path} cannot be used: " in done.stderr
+    assert "fix: choose a folder" in done.stderr
+
+
+def test_an_estate_that_is_not_there_starts_nothing(tmp_path):
+    done = run("up", "--state", str(tmp_path / "s"), "--estate", str(tmp_path / "nope"))
+    assert 1 == done.returncode
+    assert f"no folder of declared resources at {tmp_path}/nope" in done.stderr
+    assert not (tmp_path / "s").exists()
+
+
+def test_a_taken_port_is_named_with_its_setting_before_anything_starts(tmp_path):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        (tmp_path / "c.yaml").write_text(f"api_port: {port}\nadmission_port: 0\nagents_port: 0\n")
+        done = run("up", "--state", str(tmp_path / "s"), "--config", str(tmp_path / "c.yaml"))
+    assert 1 == done.returncode
+    assert f"error: port {port} on 127.0.0.1 is taken (setting api_port)" in done.stdout
+    assert "SLUICEGATE_API_PORT" in done.stdout
+    assert not (tmp_path / "s" / "openbao" / "log").exists()
+
+
+def test_config_lists_what_is_known_when_a_setting_is_refused(tmp_path):
+    (tmp_path / "c.yaml").write_text("api_prot: 1\n")
+    done = run("config", "--config", str(tmp_path / "c.yaml"))
+    assert 1 == done.returncode
+    assert "api_prot" in done.stderr
+    assert "api_port" in done.stdout
+    assert "Traceback" not in done.stderr
+
+
+def test_status_names_survivors_and_both_ways_on(tmp_path):
+    from keymgmt.processes import Spawned, hold
+    from policy_engine.embedded.state import StateFolder
+
+    state = StateFolder.prepare(tmp_path / "s")
+    me = Spawned.of_self("agent", "l-a")
+    descriptor = hold(state.folder("run") / "processes" / "agent-l-a.json", me)
+    done = run("status", "--state", str(state.root))
+    os.close(descriptor)
+    assert 1 == done.returncode
+    assert f"agent/l-a                    pid {me.pid}" in done.stdout
+    assert f"adopt them: sluicegate up --state {state.root}" in done.stdout
+    assert f"kill {me.pid}" in done.stdout
+
+
 def test_our_errors_show_what_to_do(capsys):
     from policy_engine.errors import SettingsError
 
     assert 1 == cli._report(SettingsError("bad", fix="do this"))
     assert "error: bad\n  fix: do this\n" == capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("failure", "extra"),
+    [
+        ("not verified", "verify"),
+        ("cannot be shown", "verify"),
+        ("not exported", "server"),
+        ("not imported", "server"),
+    ],
+)
+def test_evidence_names_the_extra_that_brings_the_command(failure, extra, capsys):
+    from evidence.cli import _plain
+
+    with pytest.raises(typer.Exit), _plain(failure):
+        raise ModuleNotFoundError("x", name="sqlmodel")
+    assert f"install 'sluicegate[{extra}]'\n" in capsys.readouterr().err

@@ -75,3 +75,35 @@ def test_settings_are_frozen():
 
 def test_every_setting_is_documented():
     assert [] == [name for name, field in Settings.model_fields.items() if not field.description]
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("host: a\nhost: b\n", ":2: host: the key stands here twice, first on line 1"),
+        ("host: a\ntraffic: no\n", ":2: traffic: the plain word no could be a truth value or a text"),
+        ("host: a\napi_port: [\n", ":3: this is not YAML"),
+        ("- a\n", ":1: this is no mapping"),
+    ],
+)
+def test_the_file_is_read_strictly_and_the_line_is_named(tmp_path, text, says):
+    file = tmp_path / "s.yaml"
+    file.write_text(text)
+    with pytest.raises(SettingsError) as caught:
+        load(environ={}, file=file)
+    assert f"{file}{says}" in str(caught.value)
+    assert caught.value.fix
+
+
+def test_comments_alone_and_fractions_are_good(tmp_path):
+    file = tmp_path / "s.yaml"
+    file.write_text("# nothing set\n\n")
+    load(environ={}, file=file)
+    file.write_text("tick_seconds: 0.5\ntraffic: false\n")
+    settings = load(environ={}, file=file).settings
+    assert (0.5, False) == (settings.tick_seconds, settings.traffic)
+
+
+def test_a_file_that_is_not_there_is_named(tmp_path):
+    with pytest.raises(SettingsError, match=r"nope.yaml cannot be read: No such file"):
+        load(environ={}, file=tmp_path / "nope.yaml")

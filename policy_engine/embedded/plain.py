@@ -1,0 +1,45 @@
+"""Errors of the system and of libraries as a sentence for a person: which path, which line, what to do."""
+
+from __future__ import annotations
+
+from typing import Final
+
+_USE: Final[dict[type[OSError], str]] = {
+    FileNotFoundError: "see that the path exists",
+    FileExistsError: "a file stands where a folder is needed: name another path, or move it away",
+    NotADirectoryError: "a file stands where a folder is needed: name another path, or move it away",
+    IsADirectoryError: "a folder stands where a file is needed: name another path",
+    PermissionError: "see that you may use the path, or name another one",
+}
+
+
+def shown(text: str) -> str:
+    """Text for a terminal: no control characters."""
+    return "".join(char if char.isprintable() else "?" for char in text)
+
+
+def in_words(error: BaseException) -> tuple[str, str]:
+    """(what happened, what to do) of an error that is not ours; its class alone where no more is safe.
+
+    Paths, lines and the system's own words are shown. Other texts may quote what must not be shown.
+    """
+    if isinstance(error, OSError) and (error.filename is not None or error.errno):
+        named = f"{_text(error.filename)}: " if error.filename is not None else ""
+        return shown(f"{named}{error.strerror or type(error).__name__}"), _fix(error)
+    if isinstance(error, ModuleNotFoundError) and error.name:
+        return f"this needs {error.name}, which is not installed", "pip install 'sluicegate[server]'"
+    mark = getattr(error, "problem_mark", None)
+    if mark is not None:  # every YAML parser's error
+        where = f"{mark.name}: line {mark.line + 1}"
+        return shown(f"{where}: {getattr(error, 'problem', '') or 'it cannot be parsed'}"), "correct the file"
+    return type(error).__name__, ""
+
+
+def _text(path: object) -> str:
+    return path.decode(errors="replace") if isinstance(path, bytes) else str(path)
+
+
+def _fix(error: OSError) -> str:
+    return next(
+        (fix for kind, fix in _USE.items() if isinstance(error, kind)), "free or repair what it names"
+    )
