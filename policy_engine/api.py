@@ -11,13 +11,15 @@ from typing import Annotated, Any
 from fastapi import APIRouter, FastAPI, Query, Request, Response
 from fastapi_offline import FastAPIOffline
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
-from pydantic import Field
+from pydantic import BaseModel, Field
 
 from policy_engine.api_caller import AUDIT, NAME, OPERATE, READ, Backend, Caller, Name, Strict
 from policy_engine.api_decide import DecideIn, request_of
 from policy_engine.api_edge import Edge, StrictRoute, install_error_handlers
 from policy_engine.api_people import people
+from policy_engine.api_problems import COMMON, WITH_BODY, Responses, describe_problems, problems
 from policy_engine.api_services import Services
+from policy_engine.api_shapes import DecisionOut, LinkOut, LinksOut, ReadinessOut, StatusOut
 from policy_engine.errors import NotFound, UsageError
 from policy_engine.limits import LIMITS
 
@@ -34,7 +36,12 @@ class PackageIn(Strict):
     end_ns: str = Field(pattern=r"^[0-9]{1,19}$")
 
 
-v1 = APIRouter(prefix="/v1", route_class=StrictRoute)
+def _shows(model: type[BaseModel]) -> Responses:
+    """The form of an answer for the description; the answer itself goes out as it is."""
+    return {200: {"model": model}}
+
+
+v1 = APIRouter(prefix="/v1", route_class=StrictRoute, responses=COMMON)
 
 
 @v1.get("/whoami", tags=["people"])
@@ -44,39 +51,44 @@ async def whoami(caller: Caller) -> Json:
     return {"issuer": caller.issuer, "sub": caller.sub, "grants": granted}
 
 
-@v1.get("/status", tags=["estate"])
+@v1.get("/status", tags=["estate"], response_model=None, responses=_shows(StatusOut))
 async def status(services: Backend, caller: Caller) -> Json:
     """State of every part."""
     return services.status(caller.reach(*READ))
 
 
-@v1.get("/links", tags=["links"])
+@v1.get("/links", tags=["links"], response_model=None, responses=_shows(LinksOut))
 async def links(services: Backend, caller: Caller) -> Json:
     """Links with posture, gate and age of the key."""
     return {"links": await services.links(caller.reach(*READ))}
 
 
-@v1.get("/links/{name}", tags=["links"])
+@v1.get("/links/{name}", tags=["links"], response_model=None, responses={**_shows(LinkOut), **problems(404)})
 async def link(name: Name, services: Backend, caller: Caller) -> Json:
     """One link: its reasons and its last rotations."""
     return await services.link(name, caller.reach(*READ))
 
 
-@v1.post("/links/{name}/rotate", status_code=202, tags=["links"])
+@v1.post("/links/{name}/rotate", status_code=202, tags=["links"], responses=problems(400, 404))
 async def rotate(name: Name, services: Backend, caller: Caller) -> Json:
     """Ask for a rotation of the link's key. Links are shared, so this needs a role over every tenant."""
     caller.require_estate(*OPERATE)
     return await services.rotate(name, caller)
 
 
-@v1.post("/decide", tags=["decide"])
+@v1.post(
+    "/decide",
+    tags=["decide"],
+    response_model=None,
+    responses={**_shows(DecisionOut), **WITH_BODY, **problems(404)},
+)
 async def decide(body: DecideIn, services: Backend, caller: Caller) -> Json:
     """What the webhook would answer. Nothing is recorded."""
     reach = caller.reach(*READ)
     return await services.decide(body.cluster, request_of(body), reach)
 
 
-@v1.get("/records", tags=["evidence"])
+@v1.get("/records", tags=["evidence"], responses=problems(404, 409))
 async def records(  # noqa: PLR0917 - FastAPI reads parameters by name
     services: Backend,
     caller: Caller,
@@ -95,7 +107,7 @@ async def records(  # noqa: PLR0917 - FastAPI reads parameters by name
     )
 
 
-@v1.get("/scopes", tags=["evidence"])
+@v1.get("/scopes", tags=["evidence"], responses=problems(409))
 async def scopes(services: Backend, caller: Caller) -> Json:
     """Scopes in reach with the head of their tree."""
     return {"scopes": await services.scopes(caller.reach(*READ))}
@@ -107,7 +119,7 @@ async def packages(services: Backend, caller: Caller) -> Json:
     return {"packages": await services.packages(caller.reach(*AUDIT))}
 
 
-@v1.post("/packages", status_code=201, tags=["evidence"])
+@v1.post("/packages", status_code=201, tags=["evidence"], responses={**WITH_BODY, **problems(404, 409)})
 async def export_package(body: PackageIn, services: Backend, caller: Caller) -> Json:
     """Export a package of one tenant's window."""
     if not caller.reach(*AUDIT).covers(body.tenant):
@@ -118,7 +130,7 @@ async def export_package(body: PackageIn, services: Backend, caller: Caller) -> 
     return await services.export_package(body.tenant, start_ns, end_ns, caller)
 
 
-probes = APIRouter(route_class=StrictRoute)
+probes = APIRouter(route_class=StrictRoute, responses=problems(500))
 
 
 @probes.get("/healthz", tags=["health"])
@@ -127,7 +139,12 @@ async def healthz() -> Json:
     return {"status": "ok"}
 
 
-@probes.get("/readyz", tags=["health"])
+@probes.get(
+    "/readyz",
+    tags=["health"],
+    response_model=None,
+    responses={**_shows(ReadinessOut), 503: {"model": ReadinessOut, "description": "Something is missing"}},
+)
 async def readyz(services: Backend, response: Response) -> Json:
     """Ready: the bundle is trusted and the context fresh enough. A floor, not a ceiling."""
     missing = dict(services.ready())
@@ -167,6 +184,7 @@ def create_api(
     app.state.clock = clock
     app.state.registry = registry if registry is not None else CollectorRegistry()
     install_error_handlers(app)
+    describe_problems(app)
     app.include_router(v1)
     app.include_router(people)
     app.include_router(probes)

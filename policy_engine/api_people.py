@@ -8,12 +8,13 @@ from pydantic import Field
 from policy_engine import grants
 from policy_engine.api_caller import Backend, Caller, Id, Json, Name, Now, Strict
 from policy_engine.api_edge import StrictRoute
+from policy_engine.api_problems import COMMON, WITH_BODY, problems
 from policy_engine.errors import NotFound
 from policy_engine.grants import Principal
 from policy_engine.limits import LIMITS
 from policy_engine.resources.objects import one_of
 
-people = APIRouter(prefix="/v1", route_class=StrictRoute)
+people = APIRouter(prefix="/v1", route_class=StrictRoute, responses=COMMON)
 
 
 class TokenIn(Strict):
@@ -47,7 +48,7 @@ async def list_tokens(services: Backend, caller: Caller) -> Json:
     return {"tokens": await services.database.read(lambda conn: grants.list_tokens(conn, owner))}
 
 
-@people.post("/tokens", status_code=201, tags=["people"])
+@people.post("/tokens", status_code=201, tags=["people"], responses=WITH_BODY)
 async def issue_token(body: TokenIn, services: Backend, caller: Caller, now_ns: Now) -> Json:
     """Issue a token. Its text is in this answer and nowhere else."""
     caller.require_estate("admin")
@@ -59,7 +60,7 @@ async def issue_token(body: TokenIn, services: Backend, caller: Caller, now_ns: 
     return {"id": issued.id, "token": issued.token, "expires_ns": str(issued.expires_ns)}
 
 
-@people.delete("/tokens/{token_id}", status_code=204, tags=["people"])
+@people.delete("/tokens/{token_id}", status_code=204, tags=["people"], responses=problems(404))
 async def revoke_token(token_id: Id, services: Backend, caller: Caller, now_ns: Now) -> None:
     """Revoke one's own token, or any as an admin over every tenant."""
     owner = None if _administers_all(caller) else caller
@@ -75,7 +76,7 @@ async def list_grants(services: Backend, caller: Caller) -> Json:
     return {"grants": await services.database.read(lambda conn: grants.list_grants(conn, reach))}
 
 
-@people.post("/grants", status_code=201, tags=["people"])
+@people.post("/grants", status_code=201, tags=["people"], responses={**WITH_BODY, **problems(404)})
 async def add_grant(body: GrantIn, services: Backend, caller: Caller, now_ns: Now) -> Json:
     """Grant a role over a tenant that one administers."""
     reach = caller.reach("admin")
@@ -92,7 +93,7 @@ async def add_grant(body: GrantIn, services: Backend, caller: Caller, now_ns: No
     return {"id": grant_id}
 
 
-@people.delete("/grants/{grant_id}", status_code=204, tags=["people"])
+@people.delete("/grants/{grant_id}", status_code=204, tags=["people"], responses=problems(404))
 async def remove_grant(grant_id: Id, services: Backend, caller: Caller) -> None:
     """Take a grant away."""
     reach = caller.reach("admin")
@@ -106,7 +107,12 @@ async def list_path_tokens(services: Backend, caller: Caller) -> Json:
     return {"path_tokens": await services.database.read(grants.list_path_tokens)}
 
 
-@people.post("/clusters/{name}/path-tokens", status_code=201, tags=["clusters"])
+@people.post(
+    "/clusters/{name}/path-tokens",
+    status_code=201,
+    tags=["clusters"],
+    responses={**WITH_BODY, **problems(404)},
+)
 async def issue_path_token(
     name: Name, body: PathTokenIn, services: Backend, caller: Caller, now_ns: Now
 ) -> Json:
@@ -120,7 +126,7 @@ async def issue_path_token(
     return {"id": issued.id, "token": issued.token, "expires_ns": str(issued.expires_ns)}
 
 
-@people.delete("/path-tokens/{token_id}", status_code=204, tags=["clusters"])
+@people.delete("/path-tokens/{token_id}", status_code=204, tags=["clusters"], responses=problems(404))
 async def revoke_path_token(token_id: Id, services: Backend, caller: Caller, now_ns: Now) -> None:
     """Revoke a path token."""
     caller.require_estate("admin")

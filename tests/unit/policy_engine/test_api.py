@@ -1,6 +1,7 @@
 """The API: no anonymous write, nothing outside the caller's reach, no value comes back in an error."""
 
 import hashlib
+import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,6 +16,7 @@ from evidence.errors import StoreUnavailable
 from evidence.store import Database
 from policy_engine import grants
 from policy_engine.api import create_api
+from policy_engine.api_problems import Problem
 from policy_engine.errors import Forbidden, InvalidGrant, NotFound, Unauthenticated
 from policy_engine.grants import Principal, Reach
 
@@ -371,3 +373,40 @@ def test_the_documentation_page_carries_its_own_script(client: TestClient) -> No
     served = re.findall(r'(?:src|href)="([^"]+)"', page)
     assert [path for path in served if "://" in path] == []
     assert {200} == {client.get(path).status_code for path in served}
+
+
+def test_the_description_says_which_problems_an_operation_answers(client: TestClient) -> None:
+    document = client.get("/openapi.json").json()
+    text = json.dumps(document)
+    assert "HTTPValidationError" not in text
+    assert {"Problem", "FieldError"} <= document["components"]["schemas"].keys()
+    for name in set(re.findall(r"#/components/schemas/(\w+)", text)):
+        assert name in document["components"]["schemas"], name
+    for path, methods in document["paths"].items():
+        for method, operation in methods.items():
+            answers = operation["responses"]
+            said = {int(status) for status in answers if int(status) >= 400}
+            due = {401, 403, 422, 500, 503} if path.startswith("/v1/") else {500}
+            due |= {400, 413} if "requestBody" in operation else set()
+            assert due <= said, (method, path)
+            for status in said - ({503} if path == "/readyz" else set()):
+                form = answers[str(status)]["content"]
+                assert list(form) == ["application/problem+json"], (method, path, status)
+                assert form["application/problem+json"]["schema"]["$ref"].endswith("/Problem")
+
+
+def test_every_problem_has_the_form_that_is_described(client: TestClient, database: Database) -> None:
+    admin = auth(token(database, "root", ("admin", "*")))
+    answers = [
+        client.get("/v1/links"),
+        client.get("/v1/links/nowhere", headers=admin),
+        client.get("/v1/records?limit=0", headers=admin),
+        client.get("/v1/nothing"),
+        client.put("/v1/links"),
+        client.post("/v1/decide", content=b"{", headers={**admin, "content-type": "application/json"}),
+        client.post("/v1/tokens", json={"sub": "with space"}, headers=admin),
+        client.get("/v1/status", headers=auth(token(database, "nobody"))),
+    ]
+    for answer in answers:
+        problem = Problem.model_validate_json(answer.content, strict=True)
+        assert (problem.status, problem.type) == (answer.status_code, "about:blank")

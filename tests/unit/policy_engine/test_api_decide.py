@@ -1,5 +1,6 @@
 """`POST /v1/decide` over the services that are served: the real judge, engine and example estate."""
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NoReturn, cast
@@ -14,6 +15,7 @@ from keymgmt.errors import RotationRefused
 from keymgmt.scheduler import never_keyed
 from policy_engine import grants
 from policy_engine.api import create_api
+from policy_engine.api_shapes import DecisionOut, LinkOut
 from policy_engine.embedded.services import EmbeddedServices
 from policy_engine.errors import UsageError
 from policy_engine.grants import Grant, Principal, Reach
@@ -92,6 +94,7 @@ def door(tmp_path: Path) -> Iterator[Door]:
         bare=lambda: {"gcp-aws-legacy": "none"},
         describe=dict,
         not_ready=dict,
+        key_store_away=str,
         reload_identities=lambda: None,
         state=tmp_path,
     )
@@ -216,3 +219,13 @@ async def test_a_link_that_nothing_keys_is_explained_in_one_text(door: Door) -> 
     assert refused.value.fix == why.next
     shown = await door.services.link("gcp-aws-legacy", Reach(every=True))
     assert shown["why"] == {"check": why.check, "detail": why.detail, "next": why.next}
+
+
+async def test_answers_have_the_forms_that_are_described(door: Door) -> None:
+    for manifest in (pod(), pod(annotations={DATASETS: "nobodys-corpus"})):
+        answer = door.ask({"object": manifest, "namespace": "acme-train"})
+        shown = DecisionOut.model_validate_json(answer.content)
+        assert shown.model_extra == {}
+        assert all(reason.model_extra == {} for reason in shown.reasons)
+    link = await door.services.link("gcp-aws-legacy", Reach(every=True))
+    assert LinkOut.model_validate_json(json.dumps(link)).why.check == "encryption"
