@@ -233,6 +233,15 @@ def _target(out: dict[str, Any], subject: Mapping[str, Any], obj: Any, found: Fo
         found.pods.append(pod_facts(bound, "spec", annotations, "metadata.annotations", notes))
 
 
+def _plural(kind: str) -> str:
+    """The resource name of a lower-case kind, guessed as Kubernetes does (UnsafeGuessKindToResource)."""
+    if not kind or kind.endswith("endpoints"):
+        return kind
+    if kind.endswith("s"):
+        return kind + "es"
+    return kind[:-1] + "ies" if kind.endswith("y") else kind + "s"
+
+
 def request_for(
     manifest: Mapping[str, Any], *, namespace: str = "default", user: str = "sluicegate:check"
 ) -> dict[str, Any]:
@@ -252,7 +261,7 @@ def request_for(
     return {
         "uid": "",
         "kind": {"group": group, "version": version, "kind": kind},
-        "resource": {"group": group, "version": version, "resource": f"{kind.lower()}s" if kind else ""},
+        "resource": {"group": group, "version": version, "resource": _plural(kind.lower())},
         "operation": "CREATE",
         "name": name,
         "namespace": name if kind == "Namespace" else where,

@@ -222,3 +222,16 @@ def test_an_odd_request_is_never_a_crash(kind, user):
     found = review(operation="CREATE", kind=kind, userInfo=user, object=pod(), namespace=7, name=[])
     assert "" == found["subject"]["namespace"]
     canonical(found)
+
+
+@pytest.mark.parametrize(
+    ("kind", "resource"),
+    [
+        ("Pod", "pods"),
+        ("Ingress", "ingresses"),
+        ("NetworkPolicy", "networkpolicies"),
+        ("Endpoints", "endpoints"),
+    ],
+)
+def test_a_manifest_becomes_a_request_for_the_resource_of_its_kind(kind: str, resource: str) -> None:
+    assert resource == request_for({"apiVersion": "v1", "kind": kind})["resource"]["resource"]
