@@ -64,6 +64,7 @@ def test_the_control_plane_away_closes_every_path_within_ttl_and_hold(system):
     assert bound - 3 <= ended - began <= bound + SLACK_SECONDS
     system.all_open()
     assert 0 == sum(row["clear"] + row["canary"] for row in meter.read().values())
+    wait(lambda: {"unknown"} == _verdicts_of_silence(system), 15, "the frozen interval is unknown")
 
 
 def test_sealing_the_key_store_stops_no_permit(system):
@@ -78,6 +79,13 @@ def test_sealing_the_key_store_stops_no_permit(system):
         assert system.traffic()[LINK]["a>b"]["received"] > before + 500
     finally:
         os.kill(pid, signal.SIGCONT)
+
+
+def _verdicts_of_silence(system):
+    """What is said of the intervals in which no sample came for too long."""
+    page = system.api("/v1/records?kind=link_verdict&scope=estate&limit=1000").body["records"]
+    told = [record["public"] for record in page]
+    return {one["encrypted"] for one in told if "sent no sample for" in one["reason"]}
 
 
 def _orders(system):
