@@ -153,7 +153,8 @@ class Sequencer:
                 await self._guarded(self.tick_sync)
             if not moved:
                 with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(stop.wait(), LIMITS.sequencer_idle_ms / 1000)
+                    async with asyncio.timeout(LIMITS.sequencer_idle_ms / 1000):
+                        await stop.wait()
         await self._guarded(self.drain_sync if self._signer is None else self.tick_sync)
 
     async def _guarded(self, run: Callable[[], object]) -> bool:

@@ -26,8 +26,10 @@ class Bell:
 
     async def wait(self, name: str, seconds: float) -> bool:
         """Wait for a ring; False when the time passed."""
+        # Not `wait_for`: before Python 3.12 it swallows a cancellation that meets a ring, and the task stays.
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._event(name).wait(), max(seconds, 0.001))
+            async with asyncio.timeout(max(seconds, 0.001)):
+                await self._event(name).wait()
             return True
         return False
 

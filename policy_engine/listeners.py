@@ -184,7 +184,8 @@ class Listeners:
         """Runs until `stop` is set, polling TLS material; `before_drain` makes the process unready first."""
         while not stop.is_set():
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(stop.wait(), self._poll_s)
+                async with asyncio.timeout(self._poll_s):
+                    await stop.wait()
             await self.reload()
         if before_drain is not None:
             before_drain()

@@ -52,6 +52,7 @@ class KeyStates:
             except EvidenceError as error:
                 log.warning("key_states_stale", reason=str(error))
             try:
-                await asyncio.wait_for(self._changed.wait(), REFRESH_SECONDS)
+                async with asyncio.timeout(REFRESH_SECONDS):
+                    await self._changed.wait()
             except TimeoutError:
                 continue
