@@ -6,6 +6,8 @@ that locks its link's posture row.
 
 from __future__ import annotations
 
+from typing import Final
+
 from sqlalchemy import Connection, insert, select, update
 
 from keymgmt.permit import PermitKind
@@ -16,6 +18,9 @@ from policy_engine.store import PermitOrderRow, PostureRow
 
 _POSTURE = PostureRow.__table__  # type: ignore[attr-defined]
 _ORDER = PermitOrderRow.__table__  # type: ignore[attr-defined]
+# An agent that names more above our count lies: sequences end at 2**53, and it would soon be without orders.
+# A database that lost half a year of one order a second is still followed.
+_JUMP: Final = 2**24
 
 
 def read(conn: Connection, link: str) -> Judged | None:
@@ -75,12 +80,13 @@ def next_order(
         endpoint: Its end.
         kind: What is ordered now.
         epoch: Present epoch.
-        seen: The highest (epoch, seq) that the agent names; the new order is above it in any case.
+        seen: The highest (epoch, seq) that the agent names; the new order is above it where it can be true.
     """
     where = (_ORDER.c.link == link) & (_ORDER.c.endpoint == endpoint)
     row = conn.execute(select(_ORDER).where(where)).mappings().first()
     stored = row["seq"] if row is not None and row["epoch"] == epoch else 0
-    seq = max(stored, seen[1] if seen[0] == epoch else 0) + 1
+    named = seen[1] if seen[0] == epoch and seen[1] - stored <= _JUMP else 0
+    seq = max(stored, named) + 1
     if row is None:
         conn.execute(
             insert(_ORDER).values(link=link, endpoint=endpoint, kind=str(kind), epoch=epoch, seq=seq)

@@ -285,6 +285,22 @@ async def test_orders_stay_above_what_the_agent_has_seen(scene):
     assert (1, 501) == (await scene.pull("a")).order
 
 
+@pytest.mark.parametrize("named", [2**53 - 1, 2**53 - 2, 2**24 + 1])
+async def test_an_end_that_names_an_order_it_cannot_have_still_gets_the_next_one(scene, named):
+    """Sequences end at 2**53: whoever could push the count there would leave that end without a close."""
+    await scene.both()
+    sample = scene.sample("a")
+    request = PermitRequest("l-a", "l", "a", "ab" * 16, "boot", "secy-a", (1, named), 0, False, sample)
+    await scene.issuer.answer(request)
+    assert (1, 2) == (await scene.pull("a")).order
+
+
+async def test_a_database_that_lost_some_orders_follows_the_agent(scene):
+    await scene.both()
+    scene.order["a"] = (1, 2**24)
+    assert (1, 2**24 + 1) == (await scene.pull("a")).order
+
+
 def test_replicas_share_one_signer_and_renew_it_at_half(tmp_path):
     custody, now = Sealed(), 1_000 * S
     first = signers.obtain(custody, 1, now, 100 * S)
