@@ -6,8 +6,9 @@ import json
 from pathlib import Path
 from typing import Any
 
+from modelled_ends import SECOND, A, B, make_link
 from sqlalchemy import text
-from world import SECOND, A, B, World, make_link
+from world import World
 
 from evidence.records import Draft
 from evidence.store import Database

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from control_rig import Rig
-from world import SECOND, A, B
+from modelled_ends import SECOND, A, B
 
 from keymgmt.errors import RotationRefused, StaleLease
 from keymgmt.rotation import Rotation

@@ -23,7 +23,7 @@ from cryptography.hazmat.primitives.asymmetric.ec import (
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509.oid import NameOID
-from world import A
+from modelled_ends import A
 
 from keymgmt.counters import Violation, sign_sample
 from keymgmt.errors import CouldNotTell

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from modelled_ends import make_link
 from sqlalchemy import text
-from world import make_link
 
 from evidence.store import Database
 from keymgmt import journal as journal_module

@@ -15,7 +15,8 @@ import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
-from world import SECOND, A, B, End, KeyStore, Refusal, Sa, Unsafe, World, make_link
+from modelled_ends import SECOND, A, B, End, KeyStore, Refusal, Sa, Unsafe, make_link
+from world import World
 
 from keymgmt import rotation_sak
 from keymgmt.rotation import Move, Step

@@ -6,7 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import pytest
-from world import SECOND, A, B, World, make_link
+from modelled_ends import SECOND, A, B, make_link
+from world import World
 
 from keymgmt.rotation import Rotation
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from control_rig import Rig
-from world import SECOND, A, B
+from modelled_ends import SECOND, A, B
 
 from keymgmt import conductor_rules as rules
 from keymgmt.agents.fence import Fence, Fenced, Polls
