@@ -21,7 +21,6 @@ import socket
 import subprocess
 import sys
 import time
-import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -30,7 +29,7 @@ from typing import Any, Final, Literal, Self
 from keymgmt.checks import Check, is_map, is_str, take
 from keymgmt.drivers.software_ports import accepted, control_socket
 from keymgmt.errors import CouldNotTell, SaidNo
-from keymgmt.processes import Spawned, hold
+from keymgmt.processes import Spawned, hold, where
 
 Role = Literal["agent", "dataplane", "relay", "traffic"]
 OWN_SESSION: Final = frozenset({"agent", "dataplane"})
@@ -240,18 +239,10 @@ def _child(doc: Mapping[str, Any], run: Callable[[Mapping[str, Any]], None], pip
         os.close(pipe)
         run(doc["config"])
         status = 0
-    except (
-        BaseException
-    ) as error:  # the last stop of a forked child: never its text, which could hold anything
-        print(f"{doc['role']} {doc['name']} ended: {_where(error)}", file=sys.stderr, flush=True)
+    except BaseException as error:  # the last stop of a forked child
+        print(f"{doc['role']} {doc['name']} ended: {where(error)}", file=sys.stderr, flush=True)
     finally:
         os._exit(status)
-
-
-def _where(error: BaseException) -> str:
-    """Return type and place of an error."""
-    frame = traceback.extract_tb(error.__traceback__)[-1]
-    return f"{type(error).__name__} at {Path(frame.filename).name}:{frame.lineno}"
 
 
 def _settle(role: str, name: str, log: str) -> None:

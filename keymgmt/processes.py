@@ -14,6 +14,7 @@ import resource
 import secrets
 import select
 import signal
+import traceback
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Self
@@ -45,11 +46,11 @@ class Spawned:
     def of_self(cls, role: str, name: str) -> Self:
         """Describe the calling process."""
         pid = os.getpid()
-        return cls(role, name, pid, start_time(pid) or 0, _boot_id(), secrets.token_hex(16))
+        return cls(role, name, pid, start_time(pid) or 0, boot_id(), secrets.token_hex(16))
 
     def alive(self) -> bool:
         """Whether this very process still lives and is no zombie."""
-        return self.boot_id == _boot_id() and start_time(self.pid) == self.start_time
+        return self.boot_id == boot_id() and start_time(self.pid) == self.start_time
 
 
 def hold(record: Path, me: Spawned) -> int:
@@ -129,5 +130,12 @@ def start_time(pid: int) -> int | None:
     return None if fields[0] == "Z" else int(fields[19])
 
 
-def _boot_id() -> str:
+def boot_id() -> str:
+    """Return the id of this boot of the machine."""
     return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+
+
+def where(error: BaseException) -> str:
+    """Return type and place of an error for a log; never its text, which could hold anything."""
+    frame = traceback.extract_tb(error.__traceback__)[-1]
+    return f"{type(error).__name__} at {Path(frame.filename).name}:{frame.lineno}"

@@ -11,7 +11,6 @@ ends by itself in the data plane. The data plane may die: the agent finds anothe
 
 from __future__ import annotations
 
-import argparse
 import datetime as dt
 import errno
 import json
@@ -21,7 +20,6 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import Any, Final
 
 from evidence.logs import configure, get_logger
@@ -31,16 +29,17 @@ from keymgmt.agents.executor import Executor
 from keymgmt.agents.fence import Fence, Polls
 from keymgmt.agents.identity import Candidate, Identity
 from keymgmt.agents.keeper import Keeper, keyed
-from keymgmt.agents.state import Burnt, SampleNumbers, StateFolder, boot_id
+from keymgmt.agents.state import Burnt, SampleNumbers, StateFolder
 from keymgmt.agents.vault import Vault
 from keymgmt.counters import Sample, Violation, sign_sample
 from keymgmt.drivers import Reading, SakDriver
 from keymgmt.drivers.software import SoftwareDriver
+from keymgmt.drivers.software_loop import configured
 from keymgmt.drivers.software_ports import boottime_ns
 from keymgmt.errors import CouldNotTell, DriverRefused, DriverUnavailable, KeymgmtError, MessageRefused
 from keymgmt.operations import Ack, Operation
 from keymgmt.permit import Expected, Permit, PermitKind, PermitRequest, verify
-from keymgmt.processes import keep_out_of_core_files
+from keymgmt.processes import boot_id, keep_out_of_core_files
 
 _MS: Final = 1_000_000
 REPORTS_KEPT: Final = 64  # newest violations not yet delivered; the hub takes as many in one poll
@@ -384,9 +383,7 @@ def _when_enrolled(config: AgentConfig) -> Agent:
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Entry point: --config FILE."""
-    parser = argparse.ArgumentParser(description="Agent at one end of a link")
-    parser.add_argument("--config", required=True, help="JSON file, see AgentConfig.from_json")
-    run(json.loads(Path(parser.parse_args(argv).config).read_text(encoding="utf-8")))
+    run(configured("Agent at one end of a link", argv))
 
 
 if __name__ == "__main__":

@@ -196,8 +196,3 @@ def sync_folder(folder: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
-
-
-def boot_id() -> str:
-    """Return the id of this boot of the machine."""
-    return Path("/proc/sys/kernel/random/boot_id").read_text().strip()

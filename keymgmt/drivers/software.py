@@ -14,8 +14,8 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from keymgmt.drivers import DriverFacts, Reading, SaInstall
-from keymgmt.drivers.software_control import MAX_MESSAGE, sa_to_json
-from keymgmt.drivers.software_ports import peer_uid
+from keymgmt.drivers.software_control import FAILED, sa_to_json
+from keymgmt.drivers.software_ports import MAX_MESSAGE, peer_uid
 from keymgmt.errors import DriverRefused, DriverUnavailable, MessageRefused
 from keymgmt.operations import SaState, decode_counters
 
@@ -134,7 +134,10 @@ class SoftwareDriver:
         with self._lock:
             reply = self._exchange(message, command in REPEATABLE)
         if "error" in reply:
-            raise DriverRefused(reply["error"]["code"], reply["error"]["detail"])
+            code, detail = reply["error"]["code"], reply["error"]["detail"]
+            if code == FAILED:  # what it had done by then is open
+                raise DriverUnavailable(detail, fix="read the state")
+            raise DriverRefused(code, detail)
         answer: Mapping[str, Any] = reply["ok"]
         return answer
 

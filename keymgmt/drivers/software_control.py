@@ -7,6 +7,7 @@ processes; no answer ever holds one. Answers are {"ok": {...}} or {"error": {"co
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
@@ -28,28 +29,48 @@ from keymgmt.checks import (
 )
 from keymgmt.drivers import SaInstall
 from keymgmt.drivers.software_plane import Plane
-from keymgmt.errors import DriverRefused
+from keymgmt.errors import DriverRefused, MessageRefused
+from keymgmt.processes import where
 
-MAX_MESSAGE: Final = 65_536  # octets
+FAILED: Final = "EIO"
 Command = Callable[[Plane, Mapping[str, Any], int], Mapping[str, Any]]
 
 
 def answer(plane: Plane, message: bytes, now_ns: int) -> bytes:
-    """Carry one command out and return the answer's octets. Never raises."""
+    """Carry one command out and return the answer's octets. Never raises: keys end with the process.
+
+    EINVAL is a message that is no command; EIO is a command that was well-formed and failed on a bug of ours,
+    with whatever it had done by then. Neither quotes anything, for a command may hold a key.
+    """
     try:
-        doc = json.loads(message)
-        command, fields = COMMANDS[doc.pop("cmd")]
-        doc = take(doc, fields, "command")
+        name, doc = _decoded(message)
+    except (ValueError, RecursionError, MessageRefused):
+        reply: dict[str, Any] = {"error": {"code": "EINVAL", "detail": "malformed command"}}
+    else:
+        reply = _carried_out(plane, name, doc, now_ns)
+    return json.dumps(reply, separators=(",", ":")).encode()
+
+
+def _decoded(message: bytes) -> tuple[str, dict[str, Any]]:
+    """Return the name and the checked fields of a command."""
+    doc = json.loads(message)
+    name = doc.pop("cmd", None) if isinstance(doc, dict) else None
+    if not isinstance(name, str) or name not in COMMANDS:
+        raise MessageRefused("command: unknown")
+    return name, take(doc, COMMANDS[name][1], "command")
+
+
+def _carried_out(plane: Plane, name: str, doc: Mapping[str, Any], now_ns: int) -> dict[str, Any]:
+    try:
         if plane.faults is not None:
             plane.faults.delay()
         plane.watch(now_ns)
-        reply: dict[str, Any] = {"ok": dict(command(plane, doc, now_ns))}
+        return {"ok": dict(COMMANDS[name][0](plane, doc, now_ns))}
     except DriverRefused as no:
-        reply = {"error": {"code": no.code, "detail": str(no)}}
-    except Exception:
-        # Its text may quote the command, and a command may hold a key. No message may end this process.
-        reply = {"error": {"code": "EINVAL", "detail": "malformed command"}}
-    return json.dumps(reply, separators=(",", ":")).encode()
+        return {"error": {"code": no.code, "detail": str(no)}}
+    except Exception as bug:
+        print(f"command {name} failed: {where(bug)}", file=sys.stderr, flush=True)
+        return {"error": {"code": FAILED, "detail": "the command failed in the data plane: see its log"}}
 
 
 def sa_to_json(sa: SaInstall) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Final
 
+from keymgmt.checks import is_count
 from keymgmt.drivers import SaInstall
 from keymgmt.drivers.software_secy import SecY
 from keymgmt.errors import DriverRefused
@@ -24,6 +25,8 @@ NAMES: Final = (
     "stall",  # each control answer is late by `ms`
     "freeze",  # the whole data plane stands still once for `ms`
 )
+DIRECTIONS: Final = ("tx", "rx", "both")
+LONGEST_MS: Final = 60_000
 
 
 class Faults:
@@ -41,8 +44,10 @@ class Faults:
         """Switch a fault on. `direction` (tx, rx, both) narrows wrong_key; `ms` times stall and freeze."""
         if name not in NAMES:
             raise DriverRefused("EINVAL", f"unknown fault; known: {', '.join(NAMES)}")
+        if not is_count(params.get("ms", 0)) or params.get("direction", "both") not in DIRECTIONS:
+            raise DriverRefused("EINVAL", "ms is a number of milliseconds, direction is tx, rx or both")
         if name == "freeze":
-            time.sleep(min(int(params.get("ms", 1000)), 60_000) / 1000)
+            _stand_still(params)
             return
         self._active[name] = dict(params)
         self._apply()
@@ -70,8 +75,12 @@ class Faults:
     def delay(self) -> None:
         """Stand still for the length of a stall."""
         if (stall := self._active.get("stall")) is not None:
-            time.sleep(min(int(stall.get("ms", 1000)), 60_000) / 1000)
+            _stand_still(stall)
 
     def _apply(self) -> None:
         self._secy.encrypt = not self.is_on("encrypt_off")
         self._secy.protect = not self.is_on("protect_off")
+
+
+def _stand_still(params: Mapping[str, Any]) -> None:
+    time.sleep(min(params.get("ms", 1000), LONGEST_MS) / 1000)

@@ -15,6 +15,7 @@ from typing import Any, Final
 
 RECEIVE_BUFFER: Final = 4 * 1024 * 1024  # octets
 MAX_FRAME: Final = 65_535
+MAX_MESSAGE: Final = 65_536  # octets of one control command
 Address = tuple[str, int]
 
 

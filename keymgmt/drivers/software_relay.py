@@ -7,16 +7,14 @@ and C=1 (rotation.md section 3). A path delay or a cut can be set for drills.
 
 from __future__ import annotations
 
-import argparse
 import heapq
-import json
 import socket
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from keymgmt.drivers.software_loop import Loop
-from keymgmt.drivers.software_ports import addresses, boottime_ns, send_quietly, udp_port
+from keymgmt.drivers.software_loop import Every, Loop, answering, configured
+from keymgmt.drivers.software_ports import addresses, send_quietly, udp_port
 
 PERIOD_NS: Final = 100_000_000
 DELAY_PERIOD_NS: Final = 2_000_000
@@ -88,26 +86,23 @@ class Relay:
         self._late: list[tuple[int, int, socket.socket, bytes]] = []
         self._serial = 0
         delayed = any(link.delay_ns for link in self.links.values())
-        self.loop = Loop(doc["control"], self._answer, self._tick, DELAY_PERIOD_NS if delayed else PERIOD_NS)
+        timer = Every(DELAY_PERIOD_NS if delayed else PERIOD_NS, self._tick)
+        self.loop = Loop(doc["control"], answering(self._answer), timer)
         for link in self.links.values():
             for way in DIRECTIONS:
                 self._wire(link, way)
-
-    def run(self) -> None:
-        """Serve until its loop is stopped."""
-        self.loop.run()
 
     def _wire(self, link: RelayedLink, way: str) -> None:
         source, target = link.ports[way[0]], link.ports[way[2]]
         direction = link.directions[way]
 
-        def take(frame: bytes) -> None:
+        def take(frame: bytes, now_ns: int) -> None:
             direction.saw(frame)
             if way in link.is_cut:
                 direction.cut += 1
             elif link.delay_ns:
                 self._serial += 1
-                heapq.heappush(self._late, (boottime_ns() + link.delay_ns, self._serial, target, frame))
+                heapq.heappush(self._late, (now_ns + link.delay_ns, self._serial, target, frame))
             else:
                 send_quietly(target, frame)
 
@@ -137,17 +132,12 @@ class Relay:
 
 def run(doc: Mapping[str, Any]) -> None:
     """Run a relay until SIGTERM: {"control", "canary": hex, "links": [{"name", "a", "b", "delay_ms"}]}."""
-    process = Relay(doc)
-    process.loop.stop_on_signal()
-    process.run()
+    Relay(doc).loop.run_until_signal()
 
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Entry point: --config FILE."""
-    parser = argparse.ArgumentParser(description="Relay between software data planes")
-    parser.add_argument("--config", required=True)
-    with open(parser.parse_args(argv).config, encoding="utf-8") as file:
-        run(json.load(file))
+    run(configured("Relay between software data planes", argv))
 
 
 if __name__ == "__main__":

@@ -7,13 +7,11 @@ still on its way or was swallowed at the end.
 
 from __future__ import annotations
 
-import argparse
-import json
 from collections.abc import Mapping, Sequence
 from struct import Struct
 from typing import Any, Final
 
-from keymgmt.drivers.software_loop import Loop
+from keymgmt.drivers.software_loop import Every, Loop, answering, configured
 from keymgmt.drivers.software_ports import addresses, send_quietly, udp_port
 
 BURST_NS: Final = 10_000_000
@@ -70,7 +68,7 @@ class Stream:
         self.sent += 1
         return frame
 
-    def arrived(self, frame: bytes) -> None:
+    def arrived(self, frame: bytes, _now_ns: int) -> None:
         """Account for a frame at the sink."""
         if frame.startswith(self._head) and len(frame) >= self._at + 8:
             self.sink.saw(_NUMBER.unpack_from(frame, self._at)[0])
@@ -98,17 +96,13 @@ class Traffic:
         canary, size = bytes.fromhex(doc.get("canary", "")), int(doc.get("size", 256))
         self._rate = int(doc.get("rate_fps", 250))
         self._sending = bool(doc.get("sending", True))
-        self.loop = Loop(doc["control"], self._answer, self._burst, BURST_NS)
+        self.loop = Loop(doc["control"], answering(self._answer), Every(BURST_NS, self._burst))
         self.streams: dict[str, dict[str, Stream]] = {}
         self._outputs: list[tuple[Any, Stream]] = []
         self._owed = 0.0
         self._last_ns: int | None = None
         for link in doc["links"]:
             self._add(link, canary, size)
-
-    def run(self) -> None:
-        """Serve until its loop is stopped."""
-        self.loop.run()
 
     def _add(self, doc: Mapping[str, Any], canary: bytes, size: int) -> None:
         name = doc["name"]
@@ -148,17 +142,12 @@ class Traffic:
 
 def run(doc: Mapping[str, Any]) -> None:
     """Run until SIGTERM: {"control", "canary", "rate_fps", "size", "sending", "links"}."""
-    process = Traffic(doc)
-    process.loop.stop_on_signal()
-    process.run()
+    Traffic(doc).loop.run_until_signal()
 
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Entry point: --config FILE."""
-    parser = argparse.ArgumentParser(description="Numbered traffic over software data planes")
-    parser.add_argument("--config", required=True)
-    with open(parser.parse_args(argv).config, encoding="utf-8") as file:
-        run(json.load(file))
+    run(configured("Numbered traffic over software data planes", argv))
 
 
 if __name__ == "__main__":

@@ -142,20 +142,20 @@ class SocketLink:
         for end in "ab":
             self.start_plane(end)
         for process in (Relay(self.relay_config), *([Traffic(self.traffic_config)] if traffic else [])):
-            thread = threading.Thread(target=process.run, daemon=True)
+            thread = threading.Thread(target=process.loop.run, daemon=True)
             thread.start()
             self._loops.append((process.loop, thread))
 
     def start_plane(self, end: str) -> DataPlane:
         plane = DataPlane(DataPlaneConfig.from_json(self.configs[end]))
-        thread = threading.Thread(target=plane.run, daemon=True)
+        thread = threading.Thread(target=plane.loop.run, daemon=True)
         thread.start()
         self._planes[end] = (plane, thread)
         return plane
 
     def stop_plane(self, end: str) -> None:
         plane, thread = self._planes.pop(end)
-        plane.stop()
+        plane.loop.stop()
         thread.join(5)
 
     def stop(self) -> None:

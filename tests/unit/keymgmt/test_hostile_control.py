@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 from agent_rig import MS, SCI, USER, MemoryLink, pairs, sa, socket_link
 
-from keymgmt.drivers import software, software_ports
+from keymgmt.drivers import software, software_control, software_ports
 from keymgmt.drivers.software import SoftwareDriver
 from keymgmt.drivers.software_control import answer, sa_to_json
-from keymgmt.drivers.software_dataplane import MOST_PEERS
+from keymgmt.drivers.software_loop import MOST_PEERS
 from keymgmt.drivers.software_ports import boottime_ns, free_ports, send_quietly
 from keymgmt.errors import DriverUnavailable
 
@@ -53,6 +53,34 @@ def test_no_message_ends_the_data_plane(message: bytes) -> None:
     reply = json.loads(answer(link.ends["a"], message, link.now))
     assert {"code": "EINVAL", "detail": "malformed command"} == reply["error"]
     assert link.ends["a"].path(link.now) == "closed"
+
+
+def test_a_bug_of_ours_is_could_not_tell_and_is_logged_without_its_text(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def broken(*_: object) -> dict[str, Any]:
+        raise KeyError("a-key-could-stand-here")
+
+    monkeypatch.setitem(software_control.COMMANDS, "confirm", (broken, {"an": lambda _v: True}))
+    with socket_link(traffic=False) as link:
+        with pytest.raises(DriverUnavailable, match="see its log"):
+            link.drivers["a"].confirm(0)
+        assert "closed" == link.drivers["a"].read().path, "it goes on"
+    logged = capfd.readouterr().err
+    assert ("command confirm failed: KeyError at test_hostile_control.py" in logged, False) == (
+        True,
+        "a-key-could" in logged,
+    )
+
+
+@pytest.mark.parametrize(
+    "params", [{"ms": -1}, {"ms": "5"}, {"ms": 1.5}, {"ms": True}, {"direction": "up"}, {"direction": 1}]
+)
+def test_a_fault_of_another_form_is_refused(params: dict[str, Any]) -> None:
+    link = MemoryLink(allow_faults=True)
+    for name in ("stall", "freeze", "wrong_key"):
+        assert "EINVAL" == ask(link, "fault", name=name, params=params)["error"]["code"]
+    assert ["allowed"] == ask(link, "read")["ok"]["faults"]
 
 
 @pytest.mark.parametrize("change", [{"an": 1.0}, {"an": True}, {"ssci": "1"}, {"key_id": 5}, {"sak": 7}])
@@ -138,7 +166,7 @@ def test_a_client_that_never_reads_and_a_crowd_stop_nothing() -> None:
             crowd.append(sock)
             time.sleep(0.005)
         plane = link._planes["a"][0]
-        assert len(plane._selector.get_map()) <= MOST_PEERS + 3
+        assert len(plane.loop._selector.get_map()) <= MOST_PEERS + 3
         for sock in crowd:
             sock.close()
         deadline = time.monotonic() + 5

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import socket
+import threading
 import time
 from dataclasses import replace
 from types import SimpleNamespace
@@ -15,11 +16,12 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from keymgmt.counters import ARRIVALS
-from keymgmt.drivers import software_dataplane
+from keymgmt.drivers import software_loop
 from keymgmt.drivers.software_control import answer
 from keymgmt.drivers.software_dataplane import DataPlane, DataPlaneConfig
 from keymgmt.drivers.software_frames import PN64_END
 from keymgmt.drivers.software_plane import MAX_USER_FRAME
+from keymgmt.drivers.software_ports import boottime_ns
 from keymgmt.drivers.software_secy import SecY, SecyConfig
 from keymgmt.errors import DriverRefused
 
@@ -187,24 +189,28 @@ def test_frames_of_one_batch_are_judged_each_by_its_own_time(monkeypatch: pytest
             link.stop_plane(end)
         plane = DataPlane(DataPlaneConfig.from_json(link.configs["a"]))
         try:
-            now = [10**12]
+            now, here = [10**12], threading.get_ident()
 
             def clock() -> int:
+                if threading.get_ident() != here:
+                    return boottime_ns()  # the relay's loop, in a thread of its own
                 now[0] += 10**9
                 return now[0]
 
-            monkeypatch.setattr(software_dataplane, "boottime_ns", clock)
+            monkeypatch.setattr(software_loop, "boottime_ns", clock)
             plane.plane.arm(now[0] + 2 * 10**9 + 1)
             with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as user:
                 user.bind(tuple(link.configs["a"]["controlled"]["peer"]))
                 for _ in range(5):
                     user.sendto(USER, tuple(link.configs["a"]["controlled"]["bind"]))
             time.sleep(0.05)
-            plane._frames(plane._user, plane.plane.from_user)
+            ports = [key.fileobj for key in plane.loop._selector.get_map().values()]
+            (port,) = [p for p in ports if p.getsockname() == tuple(link.configs["a"]["controlled"]["bind"])]
+            plane.loop._frames(port, plane.plane.from_user)
             counters = plane.plane.counters()
             assert (2, 3) == (counters["user.Tx"], counters["user.TxClosed"])
         finally:
-            plane._close()
+            plane.loop.close()
 
 
 def test_an_arm_that_was_delayed_ends_when_it_would_have_ended() -> None:

@@ -59,7 +59,7 @@ def test_the_sink_tells_lost_late_and_doubled_apart() -> None:
 
 def test_a_frame_of_another_link_is_foreign() -> None:
     one, other = Stream("l1", "a>b", b"C", 128), Stream("l2", "a>b", b"C", 128)
-    one.arrived(other.next_frame())
-    one.arrived(one.next_frame())
+    one.arrived(other.next_frame(), 0)
+    one.arrived(one.next_frame(), 0)
     figures = one.to_json()
     assert (1, 1, 128) == (figures["foreign"], figures["received"], len(one.next_frame()))
