@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import asdict
 
 from sqlalchemy import Connection, RowMapping
 
@@ -110,9 +111,7 @@ class Journal:
             busy = conn.execute(sql.OPEN, {"link": request.link}).first()
             if waiting is not None or busy is not None:
                 return False
-            conn.execute(
-                sql.ASK, {"rotation": request.rotation, "link": request.link} | sql.asked(request, now_ns)
-            )
+            conn.execute(sql.ASK, asdict(request) | {"asked_ns": now_ns})
             return True
 
         return await self.database.write(change)

@@ -60,7 +60,12 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """Everything one reconcile pass looks at, read in one snapshot."""
+    """Everything one reconcile pass looks at, read in one snapshot.
+
+    Attributes:
+        operations: of the open rotation: all of its present step, and what is still pending of earlier ones.
+        open_elsewhere: the other links with an open rotation.
+    """
 
     entry: LinkEntry
     open: Rotation | None
@@ -94,7 +99,9 @@ def load(conn: Connection, link: str) -> Loaded:
     state = Rotation.from_json(json.loads(row)) if row is not None else None
     operations = {}
     if state is not None:
-        found = conn.execute(_OF_ROTATION, {"rotation": state.rotation}).mappings()
+        present = state.command_id("")
+        params = {"rotation": state.rotation, "present": present, "length": len(present)}
+        found = conn.execute(_LOOKED_AT, params).mappings()
         operations = {entry.op_id: entry for entry in map(_entry, found)}
     asked = conn.execute(WAITING, {"link": link}).mappings().first()
     request = Request(asked["rotation"], asked["link"], asked["asked_by"]) if asked is not None else None
@@ -219,16 +226,13 @@ def store_ack(conn: Connection, agent: str, ack: Ack, now_ns: int) -> str | None
     return str(found) if found is not None else None
 
 
-def asked(request: Request, now_ns: int) -> dict[str, Any]:
-    """Who asked, and when."""
-    who = {"asked_by": request.asked_by, "asked_ns": now_ns}
-    return {"rotation": request.rotation, "link": request.link} | who
-
-
 OPEN = text("SELECT state FROM rotation WHERE open_link = :link")
 _OPEN_LINKS = text("SELECT open_link FROM rotation WHERE open_link IS NOT NULL")
 RECENT = text("SELECT state FROM rotation WHERE link = :link ORDER BY started_ns DESC LIMIT :most")
-_OF_ROTATION = text("SELECT * FROM operation WHERE rotation = :rotation")
+_LOOKED_AT = text(
+    "SELECT * FROM operation WHERE rotation = :rotation"
+    " AND (status = 'pending' OR substr(op_id, 1, :length) = :present)"
+)
 _LINK = text("SELECT * FROM keyed_link WHERE link = :link")
 _CREATE_LINK = text(
     "INSERT INTO keyed_link (link, op_seq, failures, retry_ns) VALUES (:link, 0, 0, 0)"
@@ -255,7 +259,9 @@ _INSERT_OPERATION = text(
 )
 _KNOWN = text("SELECT op_id FROM operation WHERE op_id = :op_id")
 CANCEL = text("UPDATE operation SET status = 'cancelled' WHERE op_id = :op_id AND status = 'pending'")
-PURGE = text("UPDATE operation SET params = '{}' WHERE rotation = :rotation AND kind = 'install'")
+PURGE = text(
+    "UPDATE operation SET params = '{}' WHERE rotation = :rotation AND kind = 'install' AND params <> '{}'"
+)
 PENDING = text(
     "SELECT * FROM operation WHERE agent = :agent AND status = 'pending'"
     " AND token = (SELECT token FROM conductor_lease WHERE name = 'conductor')"

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from sqlalchemy import Connection, text
+from sqlalchemy import Connection, TextClause, text
 
 from evidence import outbox
 from evidence.records import Draft
@@ -142,11 +142,11 @@ class Lease:
         await self._db.write(change)
 
     @staticmethod
-    def _change(conn: Connection, statement: object, term: Term, above: int | None = None) -> Term:
+    def _change(conn: Connection, statement: TextClause, term: Term, above: int | None = None) -> Term:
         params = {"name": term.name, "token": term.token, "holder": term.holder, "until": term.until_ns}
         if above is not None:
             params["above"] = above
-        row = conn.execute(statement, params).first()  # type: ignore[call-overload]
+        row = conn.execute(statement, params).first()
         if row is None:
             raise StaleLease(f"lease {term.name}: token {term.token} no longer leads")
         return replace(term, token=int(row[0]))

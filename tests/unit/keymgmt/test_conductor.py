@@ -78,6 +78,24 @@ async def test_purged_ciphertexts_leave_the_database_file_too(rig: Rig) -> None:
     assert b"vault:v2:" not in octets
 
 
+async def test_a_look_reads_the_present_steps_operations_only_however_long_the_rotation(rig: Rig) -> None:
+    await rig.keyed()
+    await rig.conductor.rotate("l1", "anna")
+    most = 0
+    for _ in range(200):
+        await rig.turn()
+        loaded = await rig.conductor.journal.load("l1")
+        if loaded.open is None:
+            break
+        most = max(most, len(loaded.operations))
+        present = loaded.open.command_id("")
+        assert all(
+            op_id.startswith(present) or op.status == "pending" for op_id, op in loaded.operations.items()
+        )
+    ((written,),) = rig.rows("SELECT count(*) FROM operation WHERE kind <> 'read'")
+    assert most <= 2 < written
+
+
 async def test_an_agent_away_keeps_a_rotation_from_starting_and_why_says_so(rig: Rig) -> None:
     await rig.keyed()
     rig.world.ends[A].up = False
