@@ -26,6 +26,7 @@ T0 = 1_740_960_000_000_000_000  # 2025-03-03T00:00:00Z
 DAY = 86_400_000_000_000
 HOUR = 3_600_000_000_000
 H32 = "ab" * 32
+END = T0 + DAY + HOUR  # received time of the last tick of `make`
 
 
 def signer(seed: int = 1, name: str = "ledger") -> LocalSigner:
@@ -157,8 +158,18 @@ def make(folder: Path, *, logs: bool = True, faults: bool = False) -> World:
         )
     if logs:
         import_logs(world)
-    world.tick(T0 + DAY + HOUR)
+    world.tick(END)
     return world
+
+
+def small(folder: Path, drafts: list[Draft]) -> World:
+    """A world of its own with these records more, without logs."""
+    folder.mkdir(exist_ok=True)
+    made = make(folder, logs=False)
+    made.now = T0 + DAY
+    made.commit(drafts)
+    made.tick(END + HOUR)
+    return made
 
 
 def import_logs(world: World) -> None:

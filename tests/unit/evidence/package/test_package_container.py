@@ -108,3 +108,12 @@ def test_an_empty_file_and_a_foreign_zip_are_refused() -> None:
     for octets in (b"", b"PK", raw.getvalue()):
         with pytest.raises(PackageInvalid):
             read(octets)
+
+
+@pytest.mark.parametrize(
+    "names",
+    [("A.txt", "a.txt"), ("a", "a/b"), ("a.",), ("../a",), ("/a",), ("a//b",), ("ä",), ("con:",), ("a\\b",)],
+)
+def test_names_that_unpack_over_each_other_are_refused(names: tuple[str, ...]) -> None:
+    with pytest.raises((ExportRefused, PackageInvalid)):
+        container.read(b"".join(container.write(dict.fromkeys(names, b"x"))), "2", "p")

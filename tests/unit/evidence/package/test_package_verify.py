@@ -1,0 +1,152 @@
+"""Packages that verify: what is established, what is in them, what they show of others."""
+
+from __future__ import annotations
+
+import json
+import socket
+from pathlib import Path
+
+import pytest
+from package_checks import refused
+from package_world import DAY, END, HOUR, T0, World, decision, make, signer, trust_of
+
+from evidence.ledger import Ledger
+from evidence.merkle import leaf_hash, root
+from evidence.package import figures, html, pdf
+from evidence.package.attacks import sign_again, unpack
+from evidence.package.build import Exported
+from evidence.package.model import FIGURES, HTML, PDF
+from evidence.package.trust import Trust, read_trust, trust_of_fingerprint
+from evidence.package.verify import NO_SCOPE, NO_SIGNER, VERIFIED, verify, verify_octets
+from evidence.store import Database
+
+
+def test_a_package_verifies_with_its_trust_file(exported: Exported, trust: Trust) -> None:
+    verdict = verify(exported.path, trust)
+    assert (VERIFIED, exported.sha256, []) == (verdict.text, verdict.sha256, list(verdict.notes))
+    assert ["self-asserted", "custody: embedded (not separated)"] == list(verdict.labels)
+
+
+def test_without_a_trust_root_the_signer_is_not_established(octets: bytes) -> None:
+    assert NO_SIGNER == verify_octets(octets, Trust()).text
+
+
+def test_a_fingerprint_alone_establishes_the_signer_and_not_the_scope(
+    octets: bytes, exported: Exported, scope_id: str
+) -> None:
+    assert NO_SCOPE == verify_octets(octets, trust_of_fingerprint(exported.fingerprint)).text
+    assert (
+        VERIFIED == verify_octets(octets, trust_of_fingerprint(exported.fingerprint, {"acme": scope_id})).text
+    )
+
+
+def test_equal_inputs_give_equal_octets(world: World, octets: bytes) -> None:
+    assert octets == world.export(name="again.zip").path.read_bytes()
+
+
+def test_the_estate_package_verifies_and_shows_what_a_tenants_withholds(
+    world: World, members: dict[str, bytes], scope_id: str
+) -> None:
+    estate = world.export("estate", name="estate.zip")
+    assert VERIFIED == verify(estate.path, trust_of(estate)).text
+    assert b'"lines"' in unpack(estate.path.read_bytes())[
+        f"records/{estate.predicate.ranges[0].scope_id}.ndjson"
+    ].replace(b"\\", b"")
+    told = unpack(estate.path.read_bytes())
+    for table, cells in {
+        "rotations": (b'"rolled back","counters_differ"', b'"complete",'),
+        "gate": (b'"reopen"', b'"clear_frame"', b'"permit"'),
+        "links": (b'"cw-aws-1"',),
+    }.items():
+        assert all(cell in told[f"tables/{table}.csv"] for cell in cells), table
+        assert b"rolled back" not in members["tables/rotations.csv"]
+    lines = [json.loads(x) for x in members[f"records/{scope_id}.ndjson"].splitlines()]
+    for line in lines:
+        kind = json.loads(line["header"])["kind"]
+        assert (kind in ("link_verdict", "source_object")) == ("sensitive_digest" in line)
+
+
+def test_a_tenants_package_reveals_nothing_of_others(octets: bytes, world: World) -> None:
+    assert b"OutPktsEncrypted" not in octets  # counters of a shared link
+    for foreign in (
+        b"train-us/1301",
+        b"globex-images",
+        b"img/0000.zip",
+        b"|gil|",
+        world.ledger.read(lambda v: v.find_scope("globex")).encode(),
+    ):
+        assert foreign not in octets
+
+
+def test_a_window_begins_at_the_last_checkpoint_before_it(exported: Exported) -> None:
+    assert 3 == exported.predicate.ranges[0].begin
+
+
+def test_a_window_without_a_checkpoint_after_it_is_provisional(world: World) -> None:
+    done = world.export(window=(T0, T0 + 5 * DAY), name="late.zip")
+    verdict = verify(done.path, trust_of(done))
+    assert (VERIFIED, True) == (verdict.text, "provisional" in verdict.labels)
+
+
+def test_an_empty_window_of_an_idle_scope_verifies(world: World) -> None:
+    done = world.export(window=(T0 + DAY + 2 * HOUR, T0 + DAY + 3 * HOUR), name="idle.zip")
+    assert done.predicate.ranges[0].begin == done.predicate.ranges[0].end
+    assert VERIFIED == verify(done.path, trust_of(done)).text
+
+
+def test_clocks_that_differ_make_the_range_begin_earlier(tmp_path: Path) -> None:
+    db = Database(tmp_path / "l.db")
+    db.start()
+    db.create_all()
+    made = World(tmp_path, db, Ledger.open(db, "sluicegate.io/ledger/test"), signer())
+    try:
+        # The component's clock is ahead: received "in" the window, in a tick before it.
+        for n, (received, tick) in enumerate([(T0 - DAY, T0 - HOUR), (T0 + 5, T0 - 1), (END, END)]):
+            made.now = received
+            made.commit([decision("acme", n, allowed=True)])
+            made.tick(tick)
+        done = made.export()
+        assert VERIFIED == verify(done.path, trust_of(done)).text
+        assert (1, 3) == (done.predicate.ranges[0].begin, done.predicate.ranges[0].end)
+    finally:
+        db.stop()
+
+
+def test_faults_in_the_window_are_said(tmp_path: Path) -> None:
+    made = make(tmp_path, logs=False, faults=True)
+    try:
+        done = made.export()
+        verdict = verify(done.path, trust_of(done))
+        assert "faults enabled" in verdict.labels
+        hidden = sign_again(unpack(done.path.read_bytes()), made.signer, faults=False)
+        refused(hidden, trust_of(done), "15")  # the figures say so
+        for render, name in ((figures.encode, FIGURES), (html.render, HTML), (pdf.render, PDF)):
+            value = dict(verdict.figures)
+            value["labels"] = [x for x in value["labels"] if x != "faults enabled"]
+            value["findings"] = [x for x in value["findings"] if not x.startswith("Fault injection")]
+            hidden[name] = render(value)
+        refused(sign_again(hidden, made.signer), trust_of(done), "16", "faults")
+    finally:
+        made.db.stop()
+
+
+def test_the_package_of_the_first_format_still_verifies(vectors: Path) -> None:
+    """The format is frozen: made once, by `python tests/unit/evidence/package_world.py`."""
+    trust = read_trust((vectors / "package_v1.trust.json").read_bytes())
+    assert VERIFIED == verify(vectors / "package_v1.zip", trust).text
+
+
+def test_verifying_opens_no_socket(exported: Exported, trust: Trust, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_args: object, **_more: object) -> None:
+        raise AssertionError("a socket was opened")
+
+    monkeypatch.setattr(socket, "socket", refuse)
+    assert VERIFIED == verify(exported.path, trust).text
+
+
+def test_a_row_path_and_a_record_path_prove_one_access(members: dict[str, bytes]) -> None:
+    name = next(n for n in members if n.startswith("segments/") and b"AccessDenied" in members[n])
+    rows = members[name].splitlines()
+    assert root([leaf_hash(r) for r in rows]).hex().encode() in b"".join(
+        d for n, d in members.items() if n.startswith("records/")
+    )
