@@ -32,10 +32,11 @@ from keymgmt.agents.keeper import Keeper, keyed
 from keymgmt.agents.state import Burnt, SampleNumbers, StateFolder
 from keymgmt.agents.vault import Vault
 from keymgmt.counters import Sample, Violation, sign_sample
-from keymgmt.drivers import Reading, SakDriver
+from keymgmt.drivers import SakDriver
 from keymgmt.drivers.software import SoftwareDriver
 from keymgmt.drivers.software_loop import configured
 from keymgmt.drivers.software_ports import boottime_ns
+from keymgmt.endstate import Reading
 from keymgmt.errors import CouldNotTell, DriverRefused, DriverUnavailable, KeymgmtError, MessageRefused
 from keymgmt.operations import Ack, Operation
 from keymgmt.permit import Expected, Permit, PermitKind, PermitRequest, verify

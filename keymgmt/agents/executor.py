@@ -14,7 +14,7 @@ from keymgmt.agents.config import AgentConfig
 from keymgmt.agents.fence import Fence, Fenced, Polls
 from keymgmt.agents.keying import UNWRITABLE, AgentKeys, HalfDoneError, Keying
 from keymgmt.agents.state import Burnt
-from keymgmt.drivers import Reading, SakDriver
+from keymgmt.drivers import SakDriver
 from keymgmt.errors import (
     CouldNotTell,
     CustodyRefused,
@@ -112,7 +112,8 @@ class Executor:
     # --- reading
 
     def _read(self, _op: Operation) -> dict[str, Any]:
-        return {"state": endpoint_state(self._driver.read(), self._boot_id, self._burnt.last()).to_json()}
+        state = EndpointState.of(self._driver.read(), boot_id=self._boot_id, burnt=self._burnt.last())
+        return {"state": state.to_json()}
 
     def _counters(self) -> dict[str, str]:
         return encode_counters(self._driver.sample())
@@ -177,24 +178,3 @@ class Executor:
             raise OperationRefused("no_such_sa", "no receive SA with this AN and key id")
         nonces = self._driver.seen(op.params["probe_id"])
         return {"seen": len(nonces), "nonces": list(nonces), "counters": self._counters()}
-
-
-def endpoint_state(reading: Reading, boot_id: str, burnt: tuple[str, ...]) -> EndpointState:
-    """Return a driver's reading with what only the agent knows."""
-    return EndpointState(
-        boot_id=boot_id,
-        secy_id=reading.secy_id,
-        protect=reading.protect,
-        encrypt=reading.encrypt,
-        validate=reading.validate,
-        tx_sci=reading.tx_sci,
-        encoding_an=reading.encoding_an,
-        tx=reading.tx,
-        rx_sci=reading.rx_sci,
-        rx=reading.rx,
-        burnt=burnt,
-        path=reading.path,
-        revert_pending=reading.revert_pending,
-        counters=reading.counters,
-        faults=reading.faults,
-    )

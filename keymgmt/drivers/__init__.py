@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
-from keymgmt.operations import SaState
+from keymgmt.endstate import Reading
 
 Custody = Literal["agent-and-hardware", "device-config", "provider-held"]
 Enforcement = Literal["dead-man", "advisory"]
@@ -51,29 +51,6 @@ class SaInstall:
     check: str
     sak: bytes = field(repr=False)
     salt: bytes = field(repr=False)
-
-
-@dataclass(frozen=True, slots=True)
-class Reading:
-    """One read-back of a SecY, without what only the agent knows (burnt ids, boot id)."""
-
-    secy_id: str
-    protect: bool
-    encrypt: bool
-    validate: str
-    tx_sci: str
-    encoding_an: int | None
-    tx: tuple[SaState, ...]
-    rx_sci: str
-    rx: tuple[SaState, ...]
-    path: str
-    revert_pending: bool
-    counters: Mapping[str, int]
-    faults: tuple[str, ...] = ()
-
-    def key_of_tx(self) -> str | None:
-        """Key id in use for transmit, None before the first key."""
-        return next((sa.key_id for sa in self.tx if sa.an == self.encoding_an), None)
 
 
 class Core(Protocol):

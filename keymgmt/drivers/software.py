@@ -13,11 +13,12 @@ import threading
 from collections.abc import Mapping
 from typing import Any, Final
 
-from keymgmt.drivers import DriverFacts, Reading, SaInstall
+from keymgmt.checks import decode_counters
+from keymgmt.drivers import DriverFacts, SaInstall
 from keymgmt.drivers.software_control import FAILED, sa_to_json
 from keymgmt.drivers.software_ports import MAX_MESSAGE, peer_uid
+from keymgmt.endstate import Reading
 from keymgmt.errors import DriverRefused, DriverUnavailable, MessageRefused
-from keymgmt.operations import SaState, decode_counters
 
 FACTS: Final = DriverFacts(
     name="software",
@@ -45,29 +46,10 @@ class SoftwareDriver:
 
     def read(self) -> Reading:
         """Read configuration, SAs, path and counters back."""
-        doc = self._ask("read")
         try:
-            return self._reading(doc)
-        except (KeyError, TypeError, ValueError, MessageRefused):
+            return Reading.from_json(self._ask("read"))
+        except MessageRefused:
             raise DriverUnavailable("the data plane's read-back is malformed") from None
-
-    @staticmethod
-    def _reading(doc: Mapping[str, Any]) -> Reading:
-        return Reading(
-            secy_id=doc["secy_id"],
-            protect=doc["protect"],
-            encrypt=doc["encrypt"],
-            validate=doc["validate"],
-            tx_sci=doc["tx_sci"],
-            encoding_an=doc["encoding_an"],
-            tx=tuple(SaState.from_json(sa, "next_pn") for sa in doc["tx"]),
-            rx_sci=doc["rx_sci"],
-            rx=tuple(SaState.from_json(sa, "lowest_pn") for sa in doc["rx"]),
-            path=doc["path"],
-            revert_pending=doc["revert_pending"],
-            counters=decode_counters(doc["counters"]),
-            faults=tuple(doc["faults"]),
-        )
 
     def sample(self) -> Mapping[str, int]:
         """Read counters only."""

@@ -29,6 +29,7 @@ from keymgmt.checks import (
 )
 from keymgmt.drivers import SaInstall
 from keymgmt.drivers.software_plane import Plane
+from keymgmt.endstate import Reading, SaState
 from keymgmt.errors import DriverRefused, MessageRefused
 from keymgmt.processes import where
 
@@ -95,27 +96,24 @@ def _sa_from_json(doc: Mapping[str, Any]) -> SaInstall:
 
 def _read(plane: Plane, _doc: Mapping[str, Any], now_ns: int) -> Mapping[str, Any]:
     secy = plane.secy
-    return {
-        "secy_id": secy.secy_id,
-        "protect": secy.protect,
-        "encrypt": secy.encrypt,
-        "validate": secy.validate,
-        "tx_sci": secy.config.sci,
-        "encoding_an": secy.encoding_an,
-        "tx": [
-            {"an": an, "key_id": sa.key_id, "next_pn": str(sa.next_pn), "in_use": an == secy.encoding_an}
-            for an, sa in sorted(secy.tx.items())
-        ],
-        "rx_sci": secy.config.peer_sci,
-        "rx": [
-            {"an": an, "key_id": sa.key_id, "lowest_pn": str(sa.replay.lowest), "in_use": True}
-            for an, sa in sorted(secy.rx.items())
-        ],
-        "path": plane.path(now_ns),
-        "revert_pending": plane.revert is not None,
-        "faults": list(plane.faults.active()) if plane.faults is not None else [],
-        "counters": encode_counters(plane.counters()),
-    }
+    reading = Reading(
+        secy_id=secy.secy_id,
+        protect=secy.protect,
+        encrypt=secy.encrypt,
+        validate=secy.validate,
+        tx_sci=secy.config.sci,
+        encoding_an=secy.encoding_an,
+        tx=tuple(
+            SaState(an, sa.key_id, sa.next_pn, an == secy.encoding_an) for an, sa in sorted(secy.tx.items())
+        ),
+        rx_sci=secy.config.peer_sci,
+        rx=tuple(SaState(an, sa.key_id, sa.replay.lowest, True) for an, sa in sorted(secy.rx.items())),
+        path=plane.path(now_ns),
+        revert_pending=plane.revert is not None,
+        counters=plane.counters(),
+        faults=plane.faults.active() if plane.faults is not None else (),
+    )
+    return reading.to_json()
 
 
 def _counters(plane: Plane, _doc: Mapping[str, Any], _now_ns: int) -> Mapping[str, Any]:

@@ -134,7 +134,7 @@ def test_control_commands_read_back_what_is() -> None:
     )
     state = ask(link, "read")["ok"]
     assert isinstance(state, dict)
-    assert [{"an": 0, "key_id": keys.tx.key_id, "next_pn": "1", "in_use": True}] == state["tx"]
+    assert [{"an": 0, "key_id": keys.tx.key_id, "next_pn": "1", "in_use": True}] == state["tx"]["sas"]
     assert (True, "closed", []) == (state["revert_pending"], state["path"], state["faults"])
     assert keys.tx.sak.hex() not in json.dumps(state)
     assert keys.tx.salt.hex() not in json.dumps(state)
