@@ -9,6 +9,7 @@ from __future__ import annotations
 import http.client
 import json
 import socket
+import ssl
 import threading
 from collections.abc import Callable, Mapping
 from typing import Any, Final
@@ -127,7 +128,7 @@ class Connection:
                 timeout=self._timeout_s,
                 context=identity.tls(self._server.ca)
                 if identity is not None
-                else _anonymous(self._server.ca),
+                else ssl.create_default_context(cafile=self._server.ca),
             )
             connection.connect()
             connection.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -137,9 +138,3 @@ class Connection:
 
     def _away(self, why: Exception) -> ControlUnavailable:
         return ControlUnavailable(f"{self._server.host}:{self._server.port}: {type(why).__name__}")
-
-
-def _anonymous(ca_file: str) -> Any:
-    import ssl
-
-    return ssl.create_default_context(cafile=ca_file)

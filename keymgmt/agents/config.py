@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Final, Literal, Self
 
-VERSION: Final = "0.1.0"
+VERSION: Final = version("sluicegate")
 
 
 @dataclass(frozen=True, slots=True)

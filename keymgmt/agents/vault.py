@@ -24,6 +24,14 @@ RENEW_AT: Final = 0.5  # share of a token's life after which it is renewed
 AWAY: Final = frozenset({429, 472, 473, 500, 502, 503, 504})
 
 
+class BaoRefused(CustodyRefused):
+    """OpenBao answered no; `status` is the HTTP status."""
+
+    def __init__(self, status: int, path: str) -> None:
+        super().__init__(f"OpenBao answered {status} to {path}")
+        self.status = status
+
+
 class Vault:
     """One agent's session with OpenBao. Thread-safe: one request at a time."""
 
@@ -79,8 +87,8 @@ class Vault:
                 self._login()
             try:
                 return self._send(method, path, body, self._token)
-            except CustodyRefused as refused:
-                if fresh or getattr(refused, "status", 0) != 403:
+            except BaoRefused as refused:
+                if fresh or refused.status != 403:
                     raise
             self._login()
             return self._send(method, path, body, self._token)
@@ -110,7 +118,7 @@ def bao_call(
     """Make one call to OpenBao.
 
     Raises:
-        CustodyRefused: an answer, and it was no; its `status` is the HTTP status.
+        BaoRefused: an answer, and it was no.
         CustodyUnavailable: sealed, away, or an answer that is no JSON object.
     """
     headers = {"X-Vault-Request": "true"} | ({"X-Vault-Token": token} if token is not None else {})
@@ -120,15 +128,9 @@ def bao_call(
     except Refused as refused:
         if refused.status in AWAY:
             raise CustodyUnavailable(f"OpenBao answered {refused.status}: sealed or starting") from None
-        no = _Refusal(f"OpenBao answered {refused.status} to {path}")
-        no.status = refused.status
-        raise no from None
+        raise BaoRefused(refused.status, path) from None
     except (ControlUnavailable, ValueError, RecursionError):
         raise CustodyUnavailable("OpenBao does not answer") from None
     if not isinstance(answer, dict):
         raise CustodyUnavailable("OpenBao's answer is no JSON object")
     return answer
-
-
-class _Refusal(CustodyRefused):
-    status = 0
