@@ -9,32 +9,27 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import hashlib
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
-from dataclasses import dataclass
 from typing import Any, Final
 
 import orjson
-from cryptography import x509
-from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePublicKey
-from cryptography.x509.oid import NameOID
 
-from evidence.canonical import canonical
-from evidence.errors import EvidenceError, NotCanonical
+from evidence.errors import EvidenceError
 from evidence.logs import get_logger
 from evidence.store import Database
 from keymgmt.bell import Bell
-from keymgmt.counters import Violation
 from keymgmt.errors import AgentUnknown, CouldNotTell, KeymgmtError, MessageRefused, SaidNo
 from keymgmt.journal import Journal
 from keymgmt.limits import LIMITS, Limits
-from keymgmt.model import LinkSpec, Side
+from keymgmt.model import LinkSpec
 from keymgmt.observed import Observed, ViolationReport
-from keymgmt.operations import Ack, Operation, is_nonce, is_str, take
+from keymgmt.operations import Operation
+from keymgmt.peers import Peer, Peers
 from keymgmt.permit import PermitRequest, PermitSource
-from keymgmt.samples import Sample, verify_sample
+from keymgmt.polls import own_sample, read_json, read_poll
+from keymgmt.samples import Sample
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Mapping[str, Any]]]
@@ -43,35 +38,10 @@ Send = Callable[[Mapping[str, Any]], Awaitable[None]]
 log = get_logger("keymgmt.hub")
 _POLL: Final = "/agent/v1/poll"
 _PERMIT: Final = "/agent/v1/permit"
-_CERTIFICATES_KEPT: Final = 8192
 
 
 class _TooMany(Exception):  # noqa: N818 - an answer for the transport only
     """One agent has as many requests open as it may have."""
-
-
-@dataclass(frozen=True, slots=True)
-class Peer:
-    """The agent behind a connection, from its certificate and the declared links."""
-
-    agent: str
-    link: str
-    side: Side
-    public_key: EllipticCurvePublicKey
-    digest: str
-    not_after_ns: int
-
-
-@dataclass(frozen=True, slots=True)
-class Poll:
-    """One decoded poll."""
-
-    nonce: str
-    boot_id: str
-    agent_version: str
-    acks: tuple[Ack, ...]
-    samples: tuple[Sample, ...]
-    violations: tuple[Violation, ...]
 
 
 class AgentHub:
@@ -89,15 +59,13 @@ class AgentHub:
         on_sample: Callable[[Sample], None] | None = None,
         on_violation: Callable[[ViolationReport], None] | None = None,
     ) -> None:
-        self._links = links
+        self._peers = Peers(links, clock)
         self._bell = bell
         self._limits = limits
         self._clock = clock
         self.permits = permits
         self.observed = Observed(limits, on_sample=on_sample, on_violation=on_violation)
         self._journal = Journal(database, time_to_act_ms=limits.time_to_act_ms)
-        self._database = database
-        self._certificates: dict[bytes, tuple[str, EllipticCurvePublicKey, int]] = {}
         self._recorded: dict[str, str] = {}
         self._busy: Counter[str] = Counter()
         self._held: dict[str, asyncio.Event] = {}
@@ -157,7 +125,7 @@ class AgentHub:
             return 404, b'{"error":"no such resource"}'
         if method != "POST":
             return 405, b'{"error":"POST only"}'
-        peer = self._peer(scope)
+        peer = self._peers.of(scope.get("state", {}).get("peer_cert"))
         if self._busy[peer.agent] >= self._limits.requests_per_agent:
             raise _TooMany
         self._busy[peer.agent] += 1
@@ -177,39 +145,10 @@ class AgentHub:
             return 200, await self._permit(peer, body)
         return await self._poll(peer, body, receive, began)
 
-    def _peer(self, scope: Scope) -> Peer:
-        der = scope.get("state", {}).get("peer_cert")
-        if not isinstance(der, bytes):
-            raise AgentUnknown("no client certificate", fix="enrol the agent")
-        name, key, not_after = self._certificate(der)
-        for spec in self._links().values():
-            side = spec.side_of(name)
-            if side is not None:
-                return Peer(name, spec.name, side, key, hashlib.sha256(der).hexdigest(), not_after)
-        raise AgentUnknown("the certificate names no agent of a declared link", fix="declare it, or re-enrol")
-
-    def _certificate(self, der: bytes) -> tuple[str, EllipticCurvePublicKey, int]:
-        """CN, key and end of a certificate that TLS has verified; parsed once."""
-        found = self._certificates.get(der)
-        if found is None:
-            certificate = x509.load_der_x509_certificate(der)
-            names = certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
-            key = certificate.public_key()
-            if len(names) != 1 or not isinstance(key, EllipticCurvePublicKey):
-                raise AgentUnknown("the certificate is no agent's: one CN and an EC key are needed")
-            end_ns = int(certificate.not_valid_after_utc.timestamp()) * 1_000_000_000
-            found = (str(names[0].value), key, end_ns)
-            if len(self._certificates) >= _CERTIFICATES_KEPT:
-                self._certificates.clear()
-            self._certificates[der] = found
-        if found[2] < self._clock():
-            raise AgentUnknown("the certificate has ended", fix="renew or re-enrol the agent")
-        return found
-
     # --- poll -------------------------------------------------------------------------------------------
 
     async def _poll(self, peer: Peer, body: bytes, receive: Receive, began: float) -> tuple[int, bytes]:
-        poll = self._decode(peer, body)
+        poll = read_poll(peer, body, self._limits)
         await self._note_certificate(peer)
         now = self._clock()
         taken = await self._journal.acknowledge(peer.agent, poll.acks, now)
@@ -227,29 +166,6 @@ class AgentHub:
             "server_time_ns": str(self._clock()),
         }
         return 200, orjson.dumps(answer)
-
-    def _decode(self, peer: Peer, body: bytes) -> Poll:
-        """Numbered: 1 form, 2 bounds, 3 samples are this agent's and carry its signature."""
-        doc = take(_json(body), _POLL_FIELDS, "poll")
-        limits = self._limits
-        for name, most in (
-            ("acks", limits.acks_per_poll),
-            ("samples", limits.samples_per_poll),
-            ("violations", limits.violations_per_poll),
-        ):
-            if len(doc[name]) > most:
-                raise MessageRefused(f"poll: more than {most} {name}")
-        samples = tuple(self._sample(peer, Sample.from_json(item)) for item in doc["samples"])
-        acks = tuple(_ack(item) for item in doc["acks"])
-        violations = tuple(Violation.from_json(item) for item in doc["violations"])
-        return Poll(doc["nonce"], doc["boot_id"], doc["agent_version"], acks, samples, violations)
-
-    @staticmethod
-    def _sample(peer: Peer, sample: Sample) -> Sample:
-        if (sample.agent, sample.link, sample.endpoint) != (peer.agent, peer.link, peer.side):
-            raise MessageRefused("sample: of another agent, link or end than the certificate's")
-        verify_sample(sample, peer.public_key)
-        return sample
 
     async def _wait(self, peer: Peer, nonce: str, receive: Receive, began: float) -> list[Operation]:
         """Operations now, or those that come within the hold; none when the agent goes away."""
@@ -293,56 +209,28 @@ class AgentHub:
 
     async def _note_certificate(self, peer: Peer) -> None:
         """Record an enrolment once per certificate."""
-        if self._recorded.get(peer.agent) == peer.digest:
+        if self._recorded.get(peer.agent) == peer.certificate.digest:
             return
         await self._journal.note_agent(
             agent=peer.agent,
             link=peer.link,
             endpoint=peer.side,
-            digest=peer.digest,
-            not_after_ns=peer.not_after_ns,
+            digest=peer.certificate.digest,
+            not_after_ns=peer.certificate.not_after_ns,
             now_ns=self._clock(),
         )
-        self._recorded[peer.agent] = peer.digest
+        self._recorded[peer.agent] = peer.certificate.digest
 
     # --- permit -----------------------------------------------------------------------------------------
 
     async def _permit(self, peer: Peer, body: bytes) -> bytes:
         if self.permits is None:
             raise CouldNotTell("no gate runs here", fix="start the gate")
-        request = PermitRequest.from_json(_json(body), agent=peer.agent)
+        request = PermitRequest.from_json(read_json(body), agent=peer.agent)
         if (request.link, request.endpoint) != (peer.link, peer.side):
             raise MessageRefused("permit request: for another link or end than the certificate's")
-        self.observed.sample(self._sample(peer, request.sample))
+        self.observed.sample(own_sample(peer, request.sample))
         return await self.permits.answer(request)
-
-
-_POLL_FIELDS: Final = {
-    "v": lambda v: v == 1 and not isinstance(v, bool),
-    "nonce": is_nonce,
-    "boot_id": is_str,
-    "agent_version": is_str,
-    "acks": lambda v: isinstance(v, list),
-    "samples": lambda v: isinstance(v, list),
-    "violations": lambda v: isinstance(v, list),
-}
-
-
-def _ack(item: Any) -> Ack:
-    """An acknowledgement whose result the journal can hold; else it would be repeated for ever."""
-    ack = Ack.from_json(item)
-    try:
-        canonical(dict(ack.result))
-    except NotCanonical:
-        raise MessageRefused("ack: its result is not canonical JSON") from None
-    return ack
-
-
-def _json(body: bytes) -> Any:
-    try:
-        return orjson.loads(body)
-    except (ValueError, RecursionError):
-        raise MessageRefused("not JSON") from None
 
 
 async def _body(receive: Receive, most: int) -> bytes:
