@@ -26,7 +26,7 @@ PREFIX: Final = "SLUICEGATE_"
 DEFAULT_FILE: Final = "sluicegate.yaml"
 FRACTION: Final = "looks like a fraction"
 # Names with our prefix that are no settings of this class, but read elsewhere.
-RESERVED: Final = frozenset({"CONFIG", "STATE", "SAMPLES", "TOKEN", "API", "CA", "OPA"})
+RESERVED: Final = frozenset({"CONFIG", "STATE", "SAMPLES", "TOKEN", "API", "CA", "OPA", "DEBUG"})
 
 
 class Settings(BaseSettings):

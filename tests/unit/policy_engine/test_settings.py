@@ -1,8 +1,12 @@
 """Settings: frozen, nothing unknown, each value knows its source, secrets never shown."""
 
+import re
+from pathlib import Path
+
 import pytest
 from pydantic import ValidationError
 
+from policy_engine import settings
 from policy_engine.errors import SettingsError
 from policy_engine.settings import Settings, load
 
@@ -107,3 +111,16 @@ def test_comments_alone_and_fractions_are_good(tmp_path):
 def test_a_file_that_is_not_there_is_named(tmp_path):
     with pytest.raises(SettingsError, match=r"nope.yaml cannot be read: No such file"):
         load(environ={}, file=tmp_path / "nope.yaml")
+
+
+def test_every_variable_that_the_program_names_may_be_set():
+    """A hint such as `set SLUICEGATE_DEBUG=1` must not make the next start refuse its environment."""
+    root = Path(settings.__file__).parent.parent
+    named = {
+        name
+        for package in ("policy_engine", "keymgmt", "evidence")
+        for file in (root / package).rglob("*.py")
+        for name in re.findall(r"SLUICEGATE_([A-Z]+(?:_[A-Z]+)*)\b", file.read_text("utf-8"))
+    }
+    assert {"STATE", "CONFIG", "DEBUG"} <= named
+    assert set() == named - settings.RESERVED - {field.upper() for field in Settings.model_fields}
