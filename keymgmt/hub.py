@@ -44,6 +44,14 @@ class _TooMany(Exception):  # noqa: N818 - an answer for the transport only
     """One agent has as many requests open as it may have."""
 
 
+class _Late(Exception):  # noqa: N818 - an answer for the transport only
+    """The body did not arrive in time."""
+
+
+class _Gone(Exception):  # noqa: N818 - there is nobody to answer
+    """The agent went away before its request was whole."""
+
+
 class AgentHub:
     """ASGI application of the agents' listener; also what the conductor and the gate know of agents."""
 
@@ -111,11 +119,11 @@ class AgentHub:
             status, body = 503, _error(error)
         except SaidNo as error:
             status, body = 409, _error(error)
-        except TimeoutError:
+        except _Late:
             status, body = 408, b'{"error":"the body did not arrive in time"}'
         except _TooMany:
             status, body = 429, b'{"error":"too many requests of this agent at once"}'
-        except ConnectionResetError:
+        except _Gone:
             return
         await _answer(send, status, body)
 
@@ -139,8 +147,11 @@ class AgentHub:
     async def _serve_peer(self, peer: Peer, path: str, receive: Receive) -> tuple[int, bytes]:
         began = time.monotonic()
         most = self._limits.poll_body_max if path == _POLL else self._limits.permit_body_max
-        async with asyncio.timeout(self._limits.body_read_ms / 1000):
-            body = await _body(receive, most)
+        try:
+            async with asyncio.timeout(self._limits.body_read_ms / 1000):
+                body = await _body(receive, most)
+        except TimeoutError:
+            raise _Late from None
         if path == _PERMIT:
             return 200, await self._permit(peer, body)
         return await self._poll(peer, body, receive, began)
@@ -240,7 +251,7 @@ async def _body(receive: Receive, most: int) -> bytes:
     while True:
         message = await receive()
         if message["type"] == "http.disconnect":
-            raise ConnectionResetError
+            raise _Gone
         part = message.get("body", b"")
         size += len(part)
         if size > most:

@@ -73,7 +73,10 @@ class Peers:
 
 
 def _parse(der: bytes) -> Certificate:
-    certificate = x509.load_der_x509_certificate(der)
+    try:
+        certificate = x509.load_der_x509_certificate(der)
+    except ValueError:  # stricter than TLS
+        raise AgentUnknown("the certificate cannot be read", fix="re-enrol the agent") from None
     names = certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
     key = certificate.public_key()
     if len(names) != 1 or not isinstance(key, EllipticCurvePublicKey):

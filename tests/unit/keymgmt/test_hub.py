@@ -62,11 +62,11 @@ class Signer:
 class Source:
     def __init__(self) -> None:
         self.requests: list[PermitRequest] = []
-        self.fail = False
+        self.fail: Exception | None = None
 
     async def answer(self, request: PermitRequest) -> bytes:
-        if self.fail:
-            raise CouldNotTell("the posture is being read")
+        if self.fail is not None:
+            raise self.fail
         self.requests.append(request)
         return b'{"a permit":true}'
 
@@ -197,6 +197,20 @@ async def test_an_agent_that_goes_away_while_held_is_let_go(tmp_path: Path) -> N
     rig.stop()
 
 
+async def test_an_agent_that_goes_away_within_its_body_gets_no_answer(rig: HubRig) -> None:
+    sent: list[Any] = []
+
+    async def leaves() -> dict[str, Any]:
+        return {"type": "http.disconnect"}
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    scope = {"type": "http", "path": "/agent/v1/poll", "method": "POST"}
+    await rig.hub(scope | {"state": {"peer_cert": rig.agents["a"].der}}, leaves, send)
+    assert [] == sent
+
+
 async def test_a_stop_answers_every_held_poll(tmp_path: Path) -> None:
     rig = HubRig(tmp_path, poll_hold_ms=30_000)
     waiting = asyncio.create_task(rig.call(rig.agents["a"], poll()))
@@ -274,18 +288,28 @@ async def test_permits_come_from_the_gate_for_the_certificates_own_end_only(rig:
     assert "l1-a" == rig.source.requests[0].agent
     assert 400 == (await rig.call(rig.agents["b"], wanted(), path))[0]
     assert 400 == (await rig.call(rig.agents["a"], wanted(endpoint="b"), path))[0]
-    rig.source.fail = True
+    rig.source.fail = CouldNotTell("the posture is being read")
     assert 503 == (await rig.call(rig.agents["a"], wanted(), path))[0]
+    for fault in (
+        TimeoutError(),
+        ConnectionResetError(),
+    ):  # the gate's own: no word about the agent's request
+        rig.source.fail = fault
+        with pytest.raises(type(fault)):
+            await rig.call(rig.agents["a"], wanted(), path)
     rig.hub.permits = None
     assert 503 == (await rig.call(rig.agents["a"], wanted(), path))[0]
 
 
 def refused(rig: HubRig) -> dict[str, tuple[int, Signer | None, Any]]:
     agent, sample = rig.agents["a"], rig.sample()
+    unreadable = Signer("l1-a")
+    unreadable.der = unreadable.der[:-1]
     forged = replace(sample, encrypt=False)
     return {
         "no certificate": (403, None, poll()),
         "a certificate of no declared agent": (403, Signer("stranger"), poll()),
+        "a certificate that cannot be read": (403, unreadable, poll()),
         "an expired certificate": (403, Signer("l1-a", days=-1), poll()),
         "not JSON": (400, agent, b"{bad"),
         "not an object": (400, agent, []),
