@@ -29,14 +29,14 @@ def rotate(story: Story, stage: Stage) -> None:
         "New keys on every link, 250 numbered frames a second each way. Receive before transmit, "
         "confirm before retire.",
     )
-    old = {name: _key(stage, name) for name in LINKS}
+    old = {name: stage.tx_key(f"{name}-a") for name in LINKS}
     meter = Meter(stage)
     ended = _rotate_all(story, stage, LINKS, "rotating three links")
     figures = meter.read()
     rows, steps = [], []
     for name in LINKS:
         f = figures[name]
-        new = _key(stage, name)
+        new = stage.tx_key(f"{name}-a")
         counts = [str(f[column]) for column in ("sent", "received", "lost", "clear")]
         rows.append([name, *counts, old[name][:8], new[:8], f"{_took(ended[name]):.1f} s"])
         steps.append([name, *_columns(ended[name])])
@@ -44,7 +44,7 @@ def rotate(story: Story, stage: Stage) -> None:
     story.say("time of each step, in milliseconds (key ids above are of end a):", "dim")
     story.table(["link", *COLUMNS], steps)
     complete = all(state["end"] == "complete" for state in ended.values())
-    changed = all(old[name] != _key(stage, name) for name in LINKS)
+    changed = all(old[name] != stage.tx_key(f"{name}-a") for name in LINKS)
     lost = sum(f["lost"] for f in figures.values())
     clear = sum(f["clear"] + f["canary"] for f in figures.values())
     story.check(
@@ -62,7 +62,7 @@ def _faults(story: Story, stage: Stage) -> None:
     story.say("")
     story.say("Two rotations go wrong on purpose:", "dim")
     differs, wrong = "cw-gcp-1", "gcp-aws-1"
-    before = {name: _key(stage, name) for name in (differs, wrong)}
+    before = {name: stage.tx_key(f"{name}-a") for name in (differs, wrong)}
     stage.fault(f"{differs}-b", "wrong_check")
     stage.fault(f"{wrong}-b", "wrong_key", direction="rx")
     meter = Meter(stage)
@@ -70,7 +70,7 @@ def _faults(story: Story, stage: Stage) -> None:
     figures = meter.read()
     stage.fault(f"{differs}-b", "clear")
     stage.fault(f"{wrong}-b", "clear")
-    after = {name: _key(stage, name) for name in (differs, wrong)}
+    after = {name: stage.tx_key(f"{name}-a") for name in (differs, wrong)}
 
     a, f = ended[differs], figures[differs]
     story.check(
@@ -119,12 +119,6 @@ def _rotate_all(story: Story, stage: Stage, links: tuple[str, ...], text: str) -
 def _ask(stage: Stage, name: str) -> str:
     reply = stage.api(f"/v1/links/{name}/rotate", {})
     return str(reply.body["rotation"]) if reply.status == 202 else ""
-
-
-def _key(stage: Stage, name: str) -> str:
-    """Id of the key that end a transmits with, by its data plane's own word."""
-    plane = stage.plane(f"{name}-a")
-    return next((sa["key_id"] for sa in plane["tx"] if sa["in_use"]), "none")
 
 
 def _took(state: Mapping[str, Any]) -> float:

@@ -39,15 +39,14 @@ class Stage:
 
     def start(self) -> None:
         """Start the system's process; `is_up` says when it answers."""
-        with self._log.open("ab") as log:
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", "policy_engine.demo.system", str(self.state)],
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-            )
+        self._process = self.spawn(sys.executable, "-m", "policy_engine.demo.system", str(self.state))
         self.memory.roots.add(self._process.pid)
         self.memory.start()
+
+    def spawn(self, *command: str, **how: Any) -> subprocess.Popen[bytes]:
+        """Run a command that reads nothing and says everything into the log."""
+        with self._log.open("ab") as log:
+            return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, **how)
 
     @property
     def pid(self) -> int:
@@ -157,6 +156,10 @@ class Stage:
         """Read a data plane back: configuration, path, counters. Never a key."""
         path = Path(self.endpoints["data_planes"][agent])
         return dict(_ok(ask_socket(path, {"cmd": "read"}, kind=socket.SOCK_SEQPACKET)))
+
+    def tx_key(self, agent: str) -> str:
+        """Id of the key that an end transmits with, by its data plane's own word; empty when it has none."""
+        return next((str(sa["key_id"]) for sa in self.plane(agent)["tx"]["sas"] if sa["in_use"]), "")
 
     def _ask(self, door: str, message: Json) -> Any:
         return _ok(ask_socket(Path(self.endpoints[door]), message, kind=socket.SOCK_SEQPACKET))

@@ -1,7 +1,6 @@
 """A running system for integration tests: the demo's, with quick restarts."""
 
 import os
-import subprocess
 import sys
 import time
 
@@ -35,16 +34,12 @@ class Running(Stage):
         self.environ = {**os.environ, **QUICK, **environ}
 
     def start(self):
-        with self._log.open("ab") as log:
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", "policy_engine.demo.system", str(self.state)],
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                env=self.environ,
-            )
+        self.run(sys.executable, "-m", "policy_engine.demo.system", str(self.state))
+
+    def run(self, *command, **how):
         self.endpoints = {}
         (self.state / "run" / "endpoints.json").unlink(missing_ok=True)
+        self._process = self.spawn(*command, env=self.environ, **how)
         wait(self.answers, 60, "the API answers")
 
     def answers(self):

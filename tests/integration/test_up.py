@@ -39,18 +39,7 @@ class Up(Running):
         ]
 
     def start(self):
-        self.endpoints = {}
-        (self.state / "run" / "endpoints.json").unlink(missing_ok=True)
-        with self._log.open("ab") as log:
-            self._process = subprocess.Popen(
-                self.command(),
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                env=self.environ,
-                start_new_session=True,
-            )
-        wait(self.answers, 60, "the API answers")
+        self.run(*self.command(), start_new_session=True)
 
 
 @pytest.fixture(scope="module")
@@ -178,7 +167,7 @@ def test_after_kill_9_the_next_up_adopts_survivors_and_loses_nothing_answered(up
     answered, stop = [], threading.Event()
     thread = threading.Thread(target=burst, args=(up, answered, stop))
     before = {name: pid for name, pid in up.processes().items() if name.startswith(("agent/", "dataplane/"))}
-    keys = {agent: up.plane(agent)["encoding_an"] for agent in up.endpoints["data_planes"]}
+    keys = {agent: up.tx_key(agent) for agent in up.endpoints["data_planes"]}
     bao = up.processes()["openbao"]
     thread.start()
     time.sleep(1.5)
@@ -197,7 +186,7 @@ def test_after_kill_9_the_next_up_adopts_survivors_and_loses_nothing_answered(up
     up.all_open()
     after = up.processes()
     assert before == {name: after[name] for name in before}
-    assert keys == {agent: up.plane(agent)["encoding_an"] for agent in up.endpoints["data_planes"]}
+    assert keys == {agent: up.tx_key(agent) for agent in up.endpoints["data_planes"]}
     found = decisions(up)
     assert [] == [one for one in answered if found[one] != 1]
     assert 0 == sum(up.relay()[link][way]["clear"] for link in LINKS for way in WAYS)
@@ -208,7 +197,7 @@ def test_a_dead_data_plane_is_restarted_and_its_link_rekeyed(up):
     old = up.plane(agent)["secy_id"]
     os.kill(up.processes()[f"dataplane/{agent}"], signal.SIGKILL)
     wait(lambda: up.plane(agent)["secy_id"] != old, 20, "a new SecY")
-    wait(lambda: up.plane(agent)["encoding_an"] is not None, 30, "the new SecY has a key")
+    wait(lambda: up.tx_key(agent), 30, "the new SecY has a key")
     up.all_open()
     assert 0 == sum(up.relay()["cw-aws-1"][way]["clear"] for way in WAYS)
 
