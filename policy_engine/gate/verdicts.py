@@ -25,7 +25,7 @@ from policy_engine.gate.judged import SOURCE
 RATE_FPS: Final = 2_000  # upper bound of software links per direction, for the tolerance
 SKEW_NS: Final = 2_000_000_000  # two ends sample at different moments
 IN_FLIGHT: Final = 256  # frames
-SAMPLES_MAX: Final = 4_096  # per end and interval; more are counted, their digests too
+SAMPLES_MAX: Final = 4_096  # per end and interval; later ones enter the counters, not count and root
 
 
 @dataclass(slots=True)
@@ -35,7 +35,6 @@ class _End:
     seen_ns: int  # when the last one came
     gap_ns: int = 0  # the longest silence so far
     digests: list[str] = field(default_factory=list)
-    secy_ids: set[str] = field(default_factory=set)
     key_ids: list[str] = field(default_factory=list)
     faults: bool = False
 
@@ -44,7 +43,6 @@ class _End:
         self.last, self.seen_ns = sample, now_ns
         if len(self.digests) < SAMPLES_MAX:
             self.digests.append(sample.digest())
-        self.secy_ids.add(sample.secy_id)
         self.faults = self.faults or bool(sample.faults)
         if sample.tx_key_id is not None and sample.tx_key_id not in self.key_ids:
             self.key_ids.append(sample.tx_key_id)
@@ -57,7 +55,8 @@ class VerdictBatch:
         begin_ns: Start of the first interval, wall clock.
         scopes: Names of the scopes that are told of a link besides the estate.
         fresh_for_ns: How long a sample of a link may be relied on.
-        faulty: Whether fault injection is possible on this system at all.
+        faulty: Whether fault injection is possible on this system at all; an end that names a fault in force
+            is believed too.
     """
 
     def __init__(
@@ -109,7 +108,7 @@ class VerdictBatch:
             "begin": str(self._begin_ns),
             "end": str(end_ns),
             "encrypted": "unknown",
-            "faults_enabled": self._faulty,
+            "faults_enabled": self._faulty or any(end.faults for end in ends.values()),
         }
         if set(ends) != {"a", "b"}:
             return public | {"reason": "an end sent no sample", "samples": 0}, {}
@@ -152,9 +151,7 @@ class VerdictBatch:
 
 
 def _restart(end: _End) -> _End:
-    fresh = _End(end.last, end.last, end.seen_ns)
-    fresh.secy_ids.add(end.last.secy_id)
-    return fresh
+    return _End(end.last, end.last, end.seen_ns)
 
 
 def _root(digests: list[str]) -> str:

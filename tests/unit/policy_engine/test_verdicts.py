@@ -90,3 +90,8 @@ def test_a_silence_over_the_border_of_two_intervals_counts_in_the_second():
         second["encrypted"],
         second["reason"],
     )
+
+
+def test_a_fault_that_an_end_names_is_told_though_this_system_allows_none():
+    assert judged([0, 2], 3)[1]["faults_enabled"] is False
+    assert judged([0, 2], 3, faults=("encrypt_off",))[1]["faults_enabled"] is True
