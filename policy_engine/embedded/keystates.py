@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import time
 from collections.abc import Callable, Iterable
 from typing import Any, Final
 
@@ -22,19 +24,21 @@ class KeyStates:
         self._journal = journal
         self._links = links
         self._states: dict[str, KeyState] = {}
-        self._changed = asyncio.Event()
+        self._changed: set[str] = set()
+        self._rung = asyncio.Event()
 
     def get(self, link: str) -> KeyState:
         """The journal's word on a link; not keyed when nothing is known."""
         return self._states.get(link, KeyState())
 
-    def ring(self, *_: Any) -> None:
-        """The conductor wrote: read again soon. Call from the event loop."""
-        self._changed.set()
+    def ring(self, link: str, *_: Any) -> None:
+        """The conductor wrote about a link: read it again soon. Call from the event loop."""
+        self._changed.add(link)
+        self._rung.set()
 
-    async def refresh(self) -> None:
-        """Read every link's row."""
-        for link in self._links():
+    async def refresh(self, links: Iterable[str] | None = None) -> None:
+        """Read the rows of these links, of every link without."""
+        for link in self._links() if links is None else links:
             loaded = await self._journal().load(link)
             live = loaded.entry.live
             self._states[link] = KeyState(
@@ -44,15 +48,18 @@ class KeyStates:
             )
 
     async def run(self) -> None:
-        """Refresh until cancelled."""
+        """Refresh until cancelled: what was rung for at once, everything every `REFRESH_SECONDS`."""
+        all_due = time.monotonic()
         while True:
-            self._changed.clear()
+            self._rung.clear()
+            changed, self._changed = self._changed, set()
+            everything = time.monotonic() >= all_due
+            if everything:
+                all_due = time.monotonic() + REFRESH_SECONDS
             try:
-                await self.refresh()
+                await self.refresh(None if everything else changed)
             except EvidenceError as error:
                 log.warning("key_states_stale", reason=str(error))
-            try:
-                async with asyncio.timeout(REFRESH_SECONDS):
-                    await self._changed.wait()
-            except TimeoutError:
-                continue
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(all_due - time.monotonic()):
+                    await self._rung.wait()
