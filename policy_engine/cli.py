@@ -130,7 +130,7 @@ def main() -> None:
         sys.exit(130)
     except BrokenPipeError:
         sys.exit(1)
-    except Exception as error:
+    except Exception as error:  # the edge of the program: no traceback for a person
         sys.exit(_report(error))
 
 
@@ -139,16 +139,14 @@ def _report(error: Exception) -> int:
 
     The text of a foreign exception may hold what must not be shown; `in_words` knows what may.
     """
-    ours = type(error).__module__.partition(".")[0] in {"policy_engine", "keymgmt", "evidence"}
-    if ours:
-        typer.echo(f"error: {error}", err=True)
-        fix = getattr(error, "fix", "")
+    from policy_engine.embedded.plain import in_words, is_ours
+
+    what, fix = in_words(error)
+    if is_ours(error):
+        typer.echo(f"error: {what}", err=True)
         if fix:
             typer.echo(f"  fix: {fix}", err=True)
         return 1
-    from policy_engine.embedded.plain import in_words
-
-    what, fix = in_words(error)
     if not fix:
         typer.echo(f"error: {what} (set SLUICEGATE_DEBUG=1 to see where)", err=True)
         return _debug(error)

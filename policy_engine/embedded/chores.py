@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
 from evidence import outbox
 from evidence.checkpoint import Signer, verifier_of
 from evidence.database import Database
+from evidence.errors import StoreUnavailable
 from evidence.ledger import Ledger
 from evidence.limits import LIMITS
 from evidence.logs import get_logger
 from evidence.package.trust import Trust
+from evidence.records import Draft
 from evidence.spool import Spool
 from keymgmt.errors import KeymgmtError
 from policy_engine.embedded.ca import write_private
@@ -24,16 +26,29 @@ from policy_engine.listeners import Listeners
 SIGNER_CHECK_SECONDS: Final = 60.0
 CERTIFICATE_CHECK_SECONDS: Final = 1.0
 SPOOL_CHECK_SECONDS: Final = 0.5
+TRUST_CHECK_SECONDS: Final = 0.2
+RETRY_SECONDS: Final = 2.0
+VERDICTS_KEPT: Final = 20_000  # records: a day of 23 links of two tenants at 300 s; the oldest make room
 log = get_logger("policy_engine.embedded")
 
 
-async def flush_verdicts(
-    database: Database, batch: VerdictBatch, links: list[str], clock: Callable[[], int]
-) -> None:
-    """Write the verdict records of the interval that ends now."""
-    now = clock()
-    drafts = batch.flush(links, now)
-    await database.write(lambda conn: [outbox.put(conn, draft, now_ns=now) for draft in drafts] and None)
+class Verdicts:
+    """Writes the verdict records of each interval; those that the database did not take wait for the next."""
+
+    def __init__(self, database: Database, batch: VerdictBatch, clock: Callable[[], int]) -> None:
+        self._database, self._batch, self._clock = database, batch, clock
+        self._waiting: list[Draft] = []
+
+    async def flush(self, links: Iterable[str]) -> None:
+        """End the interval and write what waits."""
+        now = self._clock()
+        drafts, self._waiting = self._waiting + self._batch.flush(links, now), []
+        write = self._database.write(lambda conn: [outbox.put(conn, draft, now_ns=now) for draft in drafts])
+        try:
+            await asyncio.shield(write)  # a stop in between must not lose an interval
+        except StoreUnavailable as error:
+            self._waiting = (drafts + self._waiting)[-VERDICTS_KEPT:]
+            log.warning("verdicts_wait", records=len(drafts), reason=str(error), fix=error.fix)
 
 
 class SpoolWatch:
@@ -100,7 +115,13 @@ async def reload_certificates(listeners: Listeners) -> None:
 
 async def write_trust(ledger: Ledger, key: Signer, scopes: Mapping[str, str], file: Path) -> None:
     """Write the trust file once the ledger has announced its key. Hand it over by another way."""
-    while ledger.signing_key() is None:
-        await asyncio.sleep(0.2)
-    verifier = await asyncio.to_thread(verifier_of, key)
+    while True:
+        try:
+            if ledger.signing_key() is not None:
+                verifier = await asyncio.to_thread(verifier_of, key)
+                break
+        except (StoreUnavailable, KeymgmtError) as error:
+            log.warning("trust_file_waits", reason=str(error), fix=error.fix)
+            await asyncio.sleep(RETRY_SECONDS)
+        await asyncio.sleep(TRUST_CHECK_SECONDS)
     write_private(file, Trust(ledger.origin(), (verifier,), None, scopes).encode(), 0o644)

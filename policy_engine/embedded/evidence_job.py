@@ -22,6 +22,7 @@ from evidence.database import Database
 from evidence.logs import get_logger
 from evidence.records import Draft
 from policy_engine.embedded.logfile import log_to
+from policy_engine.embedded.plain import in_words
 from policy_engine.errors import StartError
 
 log = get_logger("policy_engine.evidence_job")
@@ -159,9 +160,9 @@ def main(arguments: Sequence[str]) -> int:
         else:
             tenant, begin, end, out, by = rest
             told = job.export(tenant, (int(begin), int(end)), Path(out), by)
-    except Exception as error:
-        ours = type(error).__module__.partition(".")[0] in {"policy_engine", "keymgmt", "evidence"}
-        told = {"error": str(error) if ours else type(error).__name__, "fix": getattr(error, "fix", "")}
+    except Exception as error:  # the edge of the process: whoever started it reads one JSON object
+        what, fix = in_words(error)
+        told = {"error": what, "fix": fix}
         log.exception("evidence_job_failed", command=command, error=type(error).__name__)
         sys.stdout.write(json.dumps(told) + "\n")
         return 1

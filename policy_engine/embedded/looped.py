@@ -74,7 +74,7 @@ class LoopThread:
 
     def failure(self) -> str | None:
         """Why a part of the system ended, ``None`` while all run."""
-        failed = self._system.failed
+        failed = self._system.tasks.failed
         if failed.done():
             return failed.result()
         return None if self._thread.is_alive() else "the event loop ended"
@@ -97,7 +97,7 @@ class LoopThread:
         system = System(self._parts)
         try:
             await system.start()
-        except BaseException as error:
+        except BaseException as error:  # whatever it is, the main thread waits for it and raises it
             self._started.set_exception(error)
             return
         self._started.set_result(system)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+_OURS: Final = frozenset({"policy_engine", "keymgmt", "evidence"})
 _USE: Final[dict[type[OSError], str]] = {
     FileNotFoundError: "see that the path exists",
     FileExistsError: "a file stands where a folder is needed: name another path, or move it away",
@@ -18,11 +19,18 @@ def shown(text: str) -> str:
     return "".join(char if char.isprintable() else "?" for char in text)
 
 
-def in_words(error: BaseException) -> tuple[str, str]:
-    """(what happened, what to do) of an error that is not ours; its class alone where no more is safe.
+def is_ours(error: BaseException) -> bool:
+    """Whether we raised it on purpose: its text is for people and it may carry a fix."""
+    return type(error).__module__.partition(".")[0] in _OURS
 
-    Paths, lines and the system's own words are shown. Other texts may quote what must not be shown.
+
+def in_words(error: BaseException) -> tuple[str, str]:
+    """(what happened, what to do); of a foreign error its class alone where no more is safe.
+
+    Of those paths, lines and the system's own words are shown. Other texts may quote what must not be shown.
     """
+    if is_ours(error):
+        return str(error), getattr(error, "fix", "")
     if isinstance(error, OSError) and (error.filename is not None or error.errno):
         named = f"{_text(error.filename)}: " if error.filename is not None else ""
         return shown(f"{named}{error.strerror or type(error).__name__}"), _fix(error)

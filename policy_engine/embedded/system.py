@@ -10,7 +10,7 @@ import asyncio
 import datetime as dt
 import secrets
 import time
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -43,8 +43,8 @@ from policy_engine.embedded.chores import (
     SPOOL_CHECK_SECONDS,
     PermitKey,
     SpoolWatch,
+    Verdicts,
     every,
-    flush_verdicts,
     reload_certificates,
     write_trust,
 )
@@ -55,6 +55,7 @@ from policy_engine.embedded.health import SignedTicks, floor, warnings
 from policy_engine.embedded.keystates import KeyStates
 from policy_engine.embedded.services import EmbeddedServices
 from policy_engine.embedded.state import StateFolder
+from policy_engine.embedded.tasks import Tasks
 from policy_engine.gate.gather import fresh_for_ns
 from policy_engine.gate.loop import Gate, GatePorts
 from policy_engine.gate.permits import PermitIssuer
@@ -68,6 +69,8 @@ from policy_engine.settings import Settings
 from policy_engine.witness import Witness
 
 SPOOL_ID: Final = "admission"
+SEQUENCER: Final = "sequencer"  # the last part to end: it appends and signs what the others leave
+DRAIN_SECONDS: Final = 15.0
 log = get_logger("policy_engine.embedded")
 
 
@@ -109,8 +112,7 @@ class System:
         self.parts = parts
         self.instance = secrets.token_hex(8)
         self.clock: Callable[[], int] = time.time_ns
-        self._tasks: list[asyncio.Task[None]] = []
-        self.failed: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        self.tasks = Tasks()
         self._draining = False
         self._stop_sequencer = asyncio.Event()
         self._started_ns = self.clock()
@@ -227,12 +229,13 @@ class System:
         self.gate = Gate(ports)
         await self.key_states.refresh()
         await self.gate.load()
-        self.verdicts = VerdictBatch(
+        self.samples = VerdictBatch(
             self.clock(),
             lambda link: self.tenants_of.get(link, frozenset()),
             lambda link: fresh_for_ns(self.links[link]),
             faulty=parts.allow_faults,
         )
+        self.verdicts = Verdicts(parts.database, self.samples, self.clock)
         custody = PermitStore(parts.keystore.session("gate"))
         longest = max((x.profile.ttl_ns + x.profile.max_hold_ns for x in self.links.values()), default=0)
         self.permit_key = await asyncio.to_thread(
@@ -314,7 +317,7 @@ class System:
             self.clock,
         )
         for name, work in {
-            "sequencer": self.sequencer.run(self._stop_sequencer),
+            SEQUENCER: self.sequencer.run(self._stop_sequencer),
             "conductor": self.conductor.run(),
             "key states": self.key_states.run(),
             "gate": self.gate.run(),
@@ -327,32 +330,19 @@ class System:
                 self.ledger, self.ledger_key, self.scope_ids, self.parts.state.root / "trust.json"
             ),
         }.items():
-            self._spawn(name, work)
-
-    def _spawn(self, name: str, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.get_running_loop().create_task(work, name=name)
-        task.add_done_callback(self._ended)
-        self._tasks.append(task)
-
-    def _ended(self, task: asyncio.Task[None]) -> None:
-        """A part that ends by an exception ends the system: half a control plane is worse than none."""
-        if task.cancelled() or task.exception() is None or self.failed.done():
-            return
-        error = task.exception()
-        log.error("part_failed", part=task.get_name(), error=type(error).__name__, reason=str(error)[:256])
-        self.failed.set_result(f"{task.get_name()}: {type(error).__name__}")
+            self.tasks.spawn(name, work)
 
     # --- callbacks ----------------------------------------------------------------------
 
     def _on_sample(self, sample: Sample) -> None:
         self.gate.on_sample(sample)
-        self.verdicts.add(sample, self.clock())
+        self.samples.add(sample, self.clock())
 
     def _on_violation(self, report: ViolationReport) -> None:
         self.gate.on_violation(report.link, report.endpoint, report.violation.code)
 
     async def _flush_verdicts(self) -> None:
-        await flush_verdicts(self.parts.database, self.verdicts, sorted(self.links), self.clock)
+        await self.verdicts.flush(sorted(self.links))
 
     # --- what it says of itself -------------------------------------------------------------------------
 
@@ -403,13 +393,9 @@ class System:
         await self.listeners.stop()
         await self.admission.flush_summary()
         await self._flush_verdicts()
-        sequencer = [task for task in self._tasks if task.get_name() == "sequencer"]
-        others = [task for task in self._tasks if task.get_name() != "sequencer"]
-        for task in others:
-            task.cancel()
-        await asyncio.gather(*others, return_exceptions=True)
+        await self.tasks.cancel(but=SEQUENCER)
         self._stop_sequencer.set()
-        await asyncio.wait(sequencer, timeout=15)
+        await self.tasks.join(SEQUENCER, DRAIN_SECONDS)
         self.spool.stop()
         self.policy.engine.close()  # type: ignore[attr-defined]
 

@@ -25,7 +25,7 @@ from policy_engine.embedded.contact import Contact
 from policy_engine.embedded.logfile import log_to
 from policy_engine.embedded.plain import in_words
 from policy_engine.embedded.state import StateFolder, UpLock
-from policy_engine.errors import PolicyEngineError, SettingsError, StartError
+from policy_engine.errors import SettingsError, StartError
 
 WATCH_SECONDS: Final = 0.5
 READY_SECONDS: Final = 60.0
@@ -52,10 +52,10 @@ def run(overrides: Mapping[str, Any], config: Path | None = None, *, allow_fault
     up = Up(settings, state, says, allow_faults=allow_faults)
     try:
         return up.run()
-    except (PolicyEngineError, Exception) as error:
+    except Exception as error:  # the edge of the program: a line for a person, the rest in the log
         return says.failed(error, state)
     finally:
-        up.end_processes()
+        up.end()
         state.endpoints.unlink(missing_ok=True)
         lock.release()
 
@@ -90,8 +90,7 @@ class Says:
 
     def failed(self, error: Exception, state: StateFolder) -> int:
         """Say what stopped the start, and what to do; the details are in the log."""
-        ours = type(error).__module__.partition(".")[0] in {"policy_engine", "keymgmt", "evidence"}
-        what, fix = (str(error), getattr(error, "fix", "")) if ours else in_words(error)
+        what, fix = in_words(error)
         self.line(f"error: {what}")
         for problem in getattr(error, "problems", ())[:PROBLEMS_SHOWN]:
             self.line(f"  {problem}")
@@ -122,12 +121,8 @@ class Up:
             if number != signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:  # nohup: stay
                 signal.signal(number, lambda *_: self.stop.set())
         self._start()
-        try:
-            self._greet()
-            return self._watch()
-        finally:
-            self.says.step("stopping")
-            self.loop.stop()
+        self._greet()
+        return self._watch()
 
     # --- start ------------------------------------------------------------------------------------------
 
@@ -237,8 +232,11 @@ class Up:
             "adopted": list(self.processes.adopted),
         }
 
-    def end_processes(self) -> None:
-        """End what runs, in an order in which nothing is cut off from what it needs. Idempotent."""
+    def end(self) -> None:
+        """End what runs, however far it came, in an order in which nothing is cut off from what it needs."""
+        if self.loop is not None:
+            self.says.step("stopping")
+            self.loop.stop()
         if self.processes is not None:
             self.processes.stop()
         if self.bao is not None:

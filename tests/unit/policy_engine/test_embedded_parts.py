@@ -1,0 +1,158 @@
+"""Parts of the embedded system that must outlive what fails around them, and end when they are told to."""
+
+import asyncio
+import io
+
+import pytest
+
+from evidence.errors import StoreUnavailable
+from evidence.records import Draft
+from keymgmt.errors import CustodyUnavailable
+from policy_engine.embedded import chores, tasks
+from policy_engine.embedded.chores import Verdicts, write_trust
+from policy_engine.embedded.state import StateFolder
+from policy_engine.embedded.tasks import Tasks
+from policy_engine.embedded.up import Says, Up
+
+
+class Store:
+    """`Database.write` that can be told not to commit."""
+
+    away = False
+
+    async def write(self, run):
+        await asyncio.sleep(0)
+        if self.away:
+            raise StoreUnavailable("the database did not commit: disk full", fix="free space")
+        run(None)
+
+
+class Batch:
+    """`VerdictBatch` with one record an interval."""
+
+    def __init__(self):
+        self.flushed = []
+
+    def flush(self, links, end_ns):
+        assert ["l"] == links
+        self.flushed.append(Draft("link_verdict", "estate", "gate", end_ns, {"end": str(end_ns)}))
+        return self.flushed[-1:]
+
+
+async def test_verdicts_that_a_full_disk_refused_are_written_with_the_next(monkeypatch):
+    put = []
+    monkeypatch.setattr(chores.outbox, "put", lambda _conn, draft, **_: put.append(draft))
+    store, batch, now = Store(), Batch(), iter(range(1, 9))
+    verdicts = Verdicts(store, batch, lambda: next(now))
+    store.away = True
+    await verdicts.flush(["l"])
+    await verdicts.flush(["l"])
+    assert [] == put
+    store.away = False
+    await verdicts.flush(["l"])
+    assert batch.flushed == put
+    await verdicts.flush(["l"])
+    assert batch.flushed == put, "none twice"
+
+
+async def test_a_stop_in_the_middle_of_a_flush_loses_no_interval():
+    slow, written = asyncio.Event(), asyncio.Event()
+
+    class Slow:
+        async def write(self, _run):
+            await slow.wait()
+            written.set()
+
+    flush = asyncio.create_task(Verdicts(Slow(), Batch(), lambda: 1).flush(["l"]))
+    await asyncio.sleep(0.01)
+    flush.cancel()
+    await asyncio.gather(flush, return_exceptions=True)
+    slow.set()
+    await asyncio.wait_for(written.wait(), 5)
+
+
+async def test_the_trust_file_waits_for_a_key_store_that_is_away(tmp_path, monkeypatch):
+    monkeypatch.setattr(chores, "RETRY_SECONDS", 0.01)
+    monkeypatch.setattr(chores, "TRUST_CHECK_SECONDS", 0.01)
+    asked = []
+
+    class Ledger:
+        def signing_key(self):
+            asked.append("ledger")
+            if len(asked) == 1:
+                raise StoreUnavailable("the database did not read")
+            return None if len(asked) == 2 else object()
+
+        def origin(self):
+            return "origin"
+
+    class WrittenError(Exception):
+        """The end of the test."""
+
+    def verifier(_key):
+        asked.append("key")
+        if asked.count("key") == 1:
+            raise CustodyUnavailable("sealed")
+        raise WrittenError
+
+    monkeypatch.setattr(chores, "verifier_of", verifier)
+    with pytest.raises(WrittenError):
+        await asyncio.wait_for(write_trust(Ledger(), object(), {}, tmp_path / "trust.json"), 5)
+    assert ["ledger", "ledger", "ledger", "key", "ledger", "key"] == asked
+
+
+async def test_a_part_that_ends_by_an_exception_is_told_by_name():
+    async def broken():
+        raise KeyError("x")
+
+    parts = Tasks()
+    parts.spawn("gate", broken())
+    assert "gate: KeyError" == await asyncio.wait_for(parts.failed, 5)
+
+
+async def test_a_part_that_swallows_its_cancellation_holds_up_no_stop(monkeypatch):
+    monkeypatch.setattr(tasks, "END_SECONDS", 0.05)
+    kept, ended = asyncio.Event(), []
+
+    async def deaf():
+        while not kept.is_set():
+            try:
+                await kept.wait()
+            except asyncio.CancelledError:
+                continue
+
+    async def good():
+        try:
+            await asyncio.sleep(60)
+        finally:
+            ended.append("good")
+
+    parts = Tasks()
+    parts.spawn("deaf", deaf())
+    parts.spawn("good", good())
+    parts.spawn("last", kept.wait())
+    await asyncio.sleep(0)
+    await asyncio.wait_for(parts.cancel(but="last"), 5)
+    assert ["good"] == ended
+    assert not parts.failed.done(), "what was cancelled has not failed"
+    kept.set()
+    await asyncio.wait_for(parts.join("last", 5), 5)
+
+
+def test_a_start_that_fails_after_the_loop_began_ends_the_loop_too(tmp_path):
+    """Its thread is not a daemon: left running, the process would never end."""
+    order = []
+
+    class Ends:
+        def __init__(self, name):
+            self.name = name
+
+        def stop(self):
+            order.append(self.name)
+
+    up = Up(None, StateFolder.prepare(tmp_path / "s"), Says(io.StringIO()), allow_faults=False)
+    up.loop, up.processes, up.bao, up.database = (
+        Ends(name) for name in ("loop", "processes", "openbao", "database")
+    )
+    up.end()
+    assert ["loop", "processes", "openbao", "database"] == order
