@@ -14,6 +14,7 @@ from typing import Any, Final
 from evidence import outbox
 from evidence.canonical import canonical
 from evidence.database import Database
+from evidence.errors import EvidenceError
 from evidence.logs import get_logger
 from evidence.records import Draft
 
@@ -54,7 +55,7 @@ class Witness:
         for name, snapshot in self._components.items():
             try:
                 shown = dict(snapshot())
-            except Exception as error:
+            except Exception as error:  # whatever ails a component, its beat says so and the others beat
                 shown = {"status": f"could not tell: {type(error).__name__}"}
             status = str(shown.pop("status", "ok"))
             generation = shown.pop("generation", None)
@@ -80,6 +81,6 @@ class Witness:
         while True:
             try:
                 await self.beat()
-            except Exception as error:
-                log.warning("heartbeat_failed", error=type(error).__name__)
+            except EvidenceError as error:
+                log.warning("heartbeat_failed", reason=str(error), fix=error.fix)
             await asyncio.sleep(self._period)

@@ -6,13 +6,13 @@ import datetime as dt
 import errno
 import json
 import socket
-import threading
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Final
 
 from keymgmt.openbao import OpenBaoChild, ServerTls
-from policy_engine.embedded.ca import Authority, Pair
+from policy_engine.embedded.ca import Authority, Pair, write_private
 from policy_engine.embedded.contact import Contact
 from policy_engine.embedded.processes import Processes, Wanted
 from policy_engine.embedded.schema import Migration
@@ -52,7 +52,6 @@ class Beginning:
             state.sockets(),
             {"agent": settings.agent_restart_seconds},
         )
-        self._failed: list[BaseException] = []
         self._ports = self._kept_ports()
         self.database: Any = None
         self._parts: Any = None
@@ -61,14 +60,9 @@ class Beginning:
         """Start OpenBao, fork server and migration; return at once."""
         self.bao.spawn()
         self._migration = Migration(self.state.database)
-        self._fork = threading.Thread(target=self._start_fork_server, name="fork-server-start")
-        self._fork.start()
-
-    def _start_fork_server(self) -> None:
-        try:
-            self.processes.start_server()
-        except BaseException as error:
-            self._failed.append(error)
+        aside = ThreadPoolExecutor(1, thread_name_prefix="fork-server-start")
+        self._fork = aside.submit(self.processes.start_server)
+        aside.shutdown(wait=False)
 
     def wait_processes(self) -> None:
         """Wait for all three.
@@ -80,9 +74,7 @@ class Beginning:
 
         self.bao.wait_active()
         self._migration.wait()
-        self._fork.join()
-        if self._failed:
-            raise self._failed[0]
+        self._fork.result()
         self.database = Database(self.state.database)
         self.database.start()
 
@@ -122,7 +114,7 @@ class Beginning:
             wanted = int(getattr(self.settings, f"{name}_port"))
             ports[name] = wanted or kept.get(name) or _free_port(self.settings.host)
             refuse_taken(self.settings.host, ports[name], name, kept=None if wanted else file)
-        file.write_text(json.dumps(ports), "utf-8")
+        write_private(file, json.dumps(ports).encode())  # in one step: half a file would stop the next start
         return ports
 
     # --- links ------------------------------------------------------------------------------------------
@@ -238,9 +230,7 @@ class Beginning:
                 if wanted.role == "dataplane"
             },
         }
-        temporary = self.state.endpoints.with_suffix(".new")
-        temporary.write_text(json.dumps(document, indent=2), encoding="utf-8")
-        temporary.replace(self.state.endpoints)
+        write_private(self.state.endpoints, json.dumps(document, indent=2).encode())
 
 
 def refuse_taken(host: str, port: int, name: str, *, kept: Path | None = None) -> None:

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from evidence.database import Database
+from evidence.errors import StoreUnavailable
 from policy_engine.embedded.contact import Contact
 
 POSTURE_AGE_SECONDS: Final = 5.0  # the gate looks four times a second; a sample is good for 5 s at least
@@ -65,8 +66,8 @@ class SignedTicks:
         """
         try:
             rows = self._database.read_sync(lambda conn: conn.exec_driver_sql(_LAST_TICKS).fetchall())
-        except Exception as error:
-            return f"cannot be read: {type(error).__name__}"
+        except StoreUnavailable as error:
+            return f"cannot be read: {error}"
         self.last_ns = max((int(at) for at, noted in rows if noted), default=self.last_ns)
         since, away = min((int(at) for at, noted in rows if not noted), default=None), contact.away
         if since is None and away:

@@ -9,7 +9,6 @@ is met at the same ports by the next one's relay and generator.
 from __future__ import annotations
 
 import json
-import os
 import secrets
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -18,6 +17,7 @@ from typing import Any, Final
 
 from keymgmt.drivers.software_ports import free_ports
 from keymgmt.model import LinkSpec
+from policy_engine.embedded.ca import write_private
 
 HOST: Final = "127.0.0.1"
 PORTS_PER_LINK: Final = 8
@@ -98,7 +98,5 @@ def load_or_make(file: Path, sockets: Path, links: Iterable[str]) -> Wiring:
     for index, name in enumerate(missing):
         ports[name] = fresh[PORTS_PER_LINK * index : PORTS_PER_LINK * (index + 1)]
     if missing or not stored:
-        temporary = file.with_suffix(f".{os.getpid()}")
-        temporary.write_text(json.dumps({"canary": canary, "ports": ports}), encoding="utf-8")
-        temporary.replace(file)
+        write_private(file, json.dumps({"canary": canary, "ports": ports}).encode())
     return Wiring(sockets, canary, ports)

@@ -102,12 +102,20 @@ class Gate:
         self._publish(self.ports.clock())
 
     async def run(self) -> None:
-        """Judge every link each `STEP_SECONDS` until cancelled. An error is logged, never silence."""
+        """Judge every link each `STEP_SECONDS` until cancelled; a failure is logged when it begins.
+
+        Whatever fails is outlived: pulls judge each link by themselves, postures that nobody renews grow
+        stale, which refuses new work and readiness. Ending the control plane would end every path.
+        """
+        failing = ""
         while True:
             try:
                 await self.step()
+                failing = ""
             except Exception as error:
-                log.warning("gate_step_failed", error=type(error).__name__)
+                if type(error).__name__ != failing:
+                    failing = type(error).__name__
+                    log.exception("gate_step_failed", error=failing)
             await asyncio.sleep(STEP_SECONDS)
 
     async def step(self) -> None:
