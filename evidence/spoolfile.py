@@ -17,6 +17,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from evidence.durable import sync_folder
 from evidence.errors import SpoolCorrupt
 from evidence.limits import LIMITS
 
@@ -219,15 +220,6 @@ class Reader:
         except OSError:
             raise _corrupt(self._folder, at) from None
         yield from frames(data, at, bound=bound)
-
-
-def sync_folder(folder: Path) -> None:
-    """Make names in a folder durable."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _later_frame_claims(data: bytes, offset: int, seq: int) -> bool:

@@ -7,13 +7,13 @@ inputs give equal octets under one lock file (the signature is Ed25519, so it is
 from __future__ import annotations
 
 import hashlib
-import os
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from evidence import durable
 from evidence.canonical import u64
 from evidence.checkpoint import Signer, VerifierKey, open_checkpoint, verifier_of
 from evidence.errors import EvidenceError, ExportRefused, NotInLedger
@@ -229,16 +229,9 @@ def _write(out: Path, members: Mapping[str, bytes]) -> str:
     return digest.hexdigest()
 
 
-def _replace(path: Path, parts: Sequence[bytes | memoryview]) -> None:
-    """Write beside and rename: a reader sees the old file or the new one, never half of it."""
+def _replace(path: Path, parts: Iterable[bytes | memoryview]) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        fd, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-        with os.fdopen(fd, "wb") as file:
-            for part in parts:
-                file.write(part)
-            file.flush()
-            os.fsync(file.fileno())
-        Path(name).replace(path)
+        durable.replace(path, parts)
     except OSError as why:
         raise ExportRefused(f"{path.name} cannot be written ({why.strerror})") from None

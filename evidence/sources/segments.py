@@ -9,7 +9,6 @@ path of the `log_segment` record that carries it (ledger.md section 2).
 from __future__ import annotations
 
 import hashlib
-import os
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -18,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from evidence.canonical import canonical
+from evidence.durable import publish
 from evidence.errors import SourceRefused
 from evidence.merkle import Frontier, leaf_hash
 from evidence.sources.base import Row
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     import duckdb
 
 ROW_VERSION = "1"
+_READ_ONLY = 0o400
 _BATCH = 2048  # leaves hashed between two steps of the frontier
 
 
@@ -165,10 +166,10 @@ class SegmentWriter:
             self._max,
             file_sha256(temporary),
         )
-        _publish(temporary, target)
+        publish(temporary, target, _READ_ONLY)
         description = self._folder / f".{self._ident}.json"
         description.write_bytes(orjson.dumps(asdict(segment), option=orjson.OPT_SORT_KEYS))
-        _publish(description, self._folder / f"{self._ident}.json")
+        publish(description, self._folder / f"{self._ident}.json", _READ_ONLY)
         self._lines_path.unlink()
         return segment
 
@@ -181,21 +182,6 @@ class SegmentWriter:
         """Remove temporaries, also those of a run that was killed."""
         for name in (f".{self._ident}.ndjson", f".{self._ident}.parquet", f".{self._ident}.json"):
             (self._folder / name).unlink(missing_ok=True)
-
-
-def _publish(temporary: Path, target: Path) -> None:
-    fd = os.open(temporary, os.O_RDONLY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
-    temporary.chmod(0o400)
-    temporary.replace(target)
-    folder = os.open(target.parent, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
 
 
 def file_sha256(path: Path) -> str:
