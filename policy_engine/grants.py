@@ -248,15 +248,15 @@ def list_path_tokens(conn: Connection) -> Sequence[dict[str, Any]]:
     return [_shown(row, shown) for row in conn.execute(query)]
 
 
-def path_token_hashes(conn: Connection, now_ns: int) -> dict[str, frozenset[bytes]]:
-    """Digests of the path tokens valid now, by cluster (for `ClusterIdentity`)."""
-    query = select(_paths.c.cluster, _paths.c.digest).where(
+def path_token_hashes(conn: Connection, now_ns: int) -> dict[str, dict[bytes, int]]:
+    """Digests of the path tokens valid now and when each expires, by cluster (for `ClusterIdentity`)."""
+    query = select(_paths.c.cluster, _paths.c.digest, _paths.c.expires_ns).where(
         _paths.c.revoked_ns.is_(None), _paths.c.expires_ns > now_ns
     )
-    found: dict[str, set[bytes]] = {}
+    found: dict[str, dict[bytes, int]] = {}
     for row in conn.execute(query):
-        found.setdefault(row.cluster, set()).add(bytes(row.digest))
-    return {cluster: frozenset(digests) for cluster, digests in found.items()}
+        found.setdefault(row.cluster, {})[bytes(row.digest)] = row.expires_ns
+    return found
 
 
 def _new_token(now_ns: int, days: int) -> Issued:

@@ -7,7 +7,7 @@ bound to; the object in the review is never asked.
 
 The TLS layer has already verified the chain and the proof of possession; this module decides the binding
 again per request, so that a certificate authority taken out of a Cluster stops working on connections that
-are already open.
+are already open, and so does whatever expires.
 """
 
 import hashlib
@@ -37,13 +37,14 @@ class ClusterIdentity:
         cluster: Name of the Cluster resource.
         client_cas: PEM of the authorities whose client certificates stand for this cluster alone.
         client_names: Common names that are accepted; empty accepts every leaf of the authorities.
-        token_hashes: SHA-256 digests (32 octets) of path tokens now valid; two while one is rotated.
+        token_hashes: SHA-256 digests (32 octets) of path tokens, each with the end of its validity in
+            nanoseconds; two while one is rotated.
     """
 
     cluster: str
     client_cas: tuple[bytes, ...] = ()
     client_names: frozenset[str] = frozenset()
-    token_hashes: frozenset[bytes] = frozenset()
+    token_hashes: Mapping[bytes, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +79,7 @@ class Identities:
     """An immutable table of callers. Replaced as a whole when clusters or tokens change."""
 
     def __init__(self, clusters: Iterable[ClusterIdentity] = ()) -> None:
-        self._tokens: dict[bytes, Caller] = {}
+        self._tokens: dict[bytes, tuple[Caller, int]] = {}
         self._authorities: dict[bytes, list[_Authority]] = {}  # by subject name
         self._by_cert: dict[bytes, _Known] = {}
         self._pems: list[str] = []
@@ -88,11 +89,11 @@ class Identities:
             self._add_authorities(entry, owners)
 
     def _add_tokens(self, entry: ClusterIdentity) -> None:
-        for digest in entry.token_hashes:
+        for digest, not_after_ns in entry.token_hashes.items():
             if len(digest) != 32:
                 raise IdentityConfigError(f"cluster {entry.cluster}: a token hash is not a SHA-256 digest")
             caller = Caller(entry.cluster, "path_token", digest.hex()[:16])
-            if self._tokens.setdefault(digest, caller).cluster != entry.cluster:
+            if self._tokens.setdefault(digest, (caller, not_after_ns))[0].cluster != entry.cluster:
                 raise IdentityConfigError(
                     f"cluster {entry.cluster}: its path token belongs to another cluster"
                 )
@@ -131,32 +132,32 @@ class Identities:
         if peer_cert is not None:
             caller = self._by_certificate(peer_cert, now_ns)
         elif token is not None:
-            caller = self._by_token(token)
+            caller = self._by_token(token, now_ns)
         else:
             raise Unauthenticated("no client certificate and no path token", reason="no_credential")
         if caller.cluster != cluster:
             raise Forbidden("the credential is bound to another cluster", reason="other_cluster")
         if peer_cert is not None and token is not None:
-            self._agrees(cluster, token)
+            self._agrees(cluster, token, now_ns)
         return caller
 
-    def _agrees(self, cluster: str, token: str) -> None:
+    def _agrees(self, cluster: str, token: str, now_ns: int) -> None:
         """A token beside a good certificate adds nothing, but a wrong one says that something is mixed up."""
         try:
-            other = self._by_token(token).cluster
+            other = self._by_token(token, now_ns).cluster
         except Unauthenticated as exc:
             raise Forbidden(f"{exc}, whatever the certificate says", reason=exc.reason) from None
         if other != cluster:
             raise Forbidden("the path token is bound to another cluster", reason="other_cluster")
 
-    def _by_token(self, token: str) -> Caller:
+    def _by_token(self, token: str, now_ns: int) -> Caller:
         # The dict is keyed by the digest of a 256-bit secret: its timing tells nothing about the secret.
-        caller = None
+        known = None
         if _TOKEN.fullmatch(token):
-            caller = self._tokens.get(hashlib.sha256(token.encode("ascii")).digest())
-        if caller is None:
+            known = self._tokens.get(hashlib.sha256(token.encode("ascii")).digest())
+        if known is None or known[1] <= now_ns:  # one text: an expired one is unknown
             raise Unauthenticated("the path token is not known", reason="unknown_token")
-        return caller
+        return known[0]
 
     def _by_certificate(self, der: bytes, now_ns: int) -> Caller:
         known = self._by_cert.get(der)

@@ -47,7 +47,7 @@ def identities(
         cas = (declared.encode(),) if declared else ()
         if name in authorities:
             cas = (authorities[name][0].ca_file.read_bytes(),)
-        hashes = tokens.get(name, frozenset()) if cluster.identity.path_token else frozenset()
+        hashes = tokens.get(name, {}) if cluster.identity.path_token else {}
         entries.append(ClusterIdentity(name, client_cas=cas, token_hashes=hashes))
     return Identities(entries)
 

@@ -26,7 +26,7 @@ async def main(folder: Path) -> None:
     world = World(folder)
     world.scopes = ledger.ensure_scopes("estate", "acme", "globex")
     digest = hashlib.sha256((folder / "token").read_bytes()).digest()
-    world.identities = Identities([ClusterIdentity("train-us", token_hashes=frozenset({digest}))])
+    world.identities = Identities([ClusterIdentity("train-us", token_hashes={digest: 2**63 - 1})])
     await world.start()
     sequencer = Sequencer(database, ledger, [world.spool])
     (folder / "server-ca.pem").write_bytes(authority("server").cert_pem.bytes())

@@ -169,7 +169,7 @@ class World:
             ClusterIdentity(
                 cluster,
                 (authority(cluster).cert_pem.bytes(),),
-                token_hashes=frozenset({hashlib.sha256(self.tokens[cluster].encode()).digest()}),
+                token_hashes={hashlib.sha256(self.tokens[cluster].encode()).digest(): 2**63 - 1},
             )
             for cluster in CLUSTERS
         )

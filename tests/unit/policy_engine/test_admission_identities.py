@@ -12,6 +12,7 @@ from policy_engine.errors import Forbidden, IdentityConfigError, Unauthenticated
 
 NOW = dt.datetime.now(dt.UTC)
 NOW_NS = int(NOW.timestamp() * 1e9)
+DAY_NS = 86_400 * 10**9
 US, EU = trustme.CA(), trustme.CA()
 US_TOKEN, EU_TOKEN = "5a" * 32, "Eu-token_" + "q" * 34  # fixed: they stand in test ids
 
@@ -19,7 +20,7 @@ US_TOKEN, EU_TOKEN = "5a" * 32, "Eu-token_" + "q" * 34  # fixed: they stand in t
 def identity(
     cluster: str, ca: trustme.CA, *tokens: str, names: frozenset[str] = frozenset()
 ) -> ClusterIdentity:
-    hashes = frozenset(hashlib.sha256(token.encode()).digest() for token in tokens)
+    hashes = {hashlib.sha256(token.encode()).digest(): NOW_NS + DAY_NS for token in tokens}
     return ClusterIdentity(cluster, (ca.cert_pem.bytes(),), names, hashes)
 
 
@@ -90,6 +91,17 @@ def test_an_expired_certificate_ends_on_open_connections_too() -> None:
     assert info.value.reason == "expired_certificate"
 
 
+def test_an_expired_path_token_ends_without_another_table() -> None:
+    last = NOW_NS + DAY_NS - 1
+    assert TABLE.authenticate("train-us", US_TOKEN, None, last).how == "path_token"
+    with pytest.raises(Unauthenticated) as info:
+        TABLE.authenticate("train-us", US_TOKEN, None, last + 1)
+    assert (info.value.reason, str(info.value)) == ("unknown_token", "the path token is not known")
+    with pytest.raises(Forbidden) as beside:
+        TABLE.authenticate("train-us", US_TOKEN, der(US), last + 1)
+    assert beside.value.reason == "unknown_token"
+
+
 def test_accepted_names_narrow_an_authority() -> None:
     table = Identities([identity("train-us", US, names=frozenset({"kube-apiserver"}))])
     table.authenticate("train-us", None, der(US, "kube-apiserver"), NOW_NS)
@@ -105,7 +117,7 @@ def test_two_clusters_with_one_authority_or_one_token_cannot_be_told_apart() -> 
     with pytest.raises(IdentityConfigError):
         Identities([ClusterIdentity("a", (b"no certificate",))])
     with pytest.raises(IdentityConfigError):
-        Identities([ClusterIdentity("a", token_hashes=frozenset({b"short"}))])
+        Identities([ClusterIdentity("a", token_hashes={b"short": NOW_NS + DAY_NS})])
 
 
 def test_the_listener_asks_for_certificates_of_every_registered_authority() -> None:

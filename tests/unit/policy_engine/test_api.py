@@ -248,7 +248,7 @@ def test_path_tokens_are_issued_by_admins_and_reach_the_webhook_as_digests(
     issued = client.post("/v1/clusters/train-us/path-tokens", json={"days": 1}, headers=admin).json()
     digest = hashlib.sha256(issued["token"].encode()).digest()
     valid = database.read_sync(lambda conn: grants.path_token_hashes(conn, NOW))
-    assert valid == {"train-us": frozenset({digest})}
+    assert valid == {"train-us": {digest: NOW + DAY}}
     assert database.read_sync(lambda conn: grants.path_token_hashes(conn, NOW + DAY)) == {}
     assert client.delete(f"/v1/path-tokens/{issued['id']}", headers=admin).status_code == 204
     assert database.read_sync(lambda conn: grants.path_token_hashes(conn, NOW)) == {}
