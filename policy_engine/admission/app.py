@@ -22,7 +22,7 @@ from evidence.errors import EvidenceError
 from evidence.logs import get_logger
 from policy_engine.admission.body import BodyReader
 from policy_engine.admission.deps import AdmissionDeps
-from policy_engine.admission.handler import Handling, ReviewHandler
+from policy_engine.admission.handler import Handling, ReviewHandler, place_of
 from policy_engine.admission.identities import Caller
 from policy_engine.admission.protocol import answer
 from policy_engine.admission.tally import AdmissionMetrics
@@ -55,7 +55,6 @@ class AdmissionApp:
         self._bodies = BodyReader(deps.limits)
         self._handler = ReviewHandler(deps, self.metrics)
         self._per_cluster: dict[str, int] = {}
-        self._deadlines: dict[bytes, float] = {}
         self._targets: dict[bytes, tuple[str, float]] = {}  # of callers with a certificate: hold no token
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -70,9 +69,7 @@ class AdmissionApp:
             return
         # 2. Authenticate before a byte of the body is looked at.
         try:
-            caller = self._deps.identities().authenticate(
-                cluster, token, scope["state"].get("peer_cert"), self._deps.clock()
-            )
+            caller = self._caller(cluster, token, scope["state"].get("peer_cert"))
         except (Unauthenticated, Forbidden) as exc:
             self.metrics.refused[exc.reason] += 1
             status = 401 if isinstance(exc, Unauthenticated) else 403
@@ -97,20 +94,14 @@ class AdmissionApp:
         cluster, allowed_s = known
         # 2. Authenticate before a byte of the body is looked at.
         try:
-            caller = self._deps.identities().authenticate(cluster, None, peer_cert, self._deps.clock())
+            caller = self._caller(cluster, None, peer_cert)
         except (Unauthenticated, Forbidden):
             return None
-        in_flight = self._per_cluster.get(cluster, 0)
-        limits = self._limits
-        if (
-            self.metrics.in_flight >= limits.reviews_in_flight
-            or in_flight >= limits.reviews_in_flight_per_cluster
-        ):
+        if self._full(cluster):
             return None
         if target not in self._targets and len(self._targets) < _TARGETS_KEPT:
             self._targets[target] = known
-        self._per_cluster[cluster] = in_flight + 1
-        self.metrics.in_flight += 1
+        self._enter(cluster)
         return DirectReview(self, self._handler.begin(caller, allowed_s))
 
     def _plain(self, target: bytes) -> tuple[str, float] | None:
@@ -121,16 +112,37 @@ class AdmissionApp:
             return None
         return cluster, self._allowed_s(query)
 
+    def _caller(self, cluster: str, token: str | None, peer_cert: bytes | None) -> Caller:
+        return self._deps.identities().authenticate(cluster, token, peer_cert, self._deps.clock())
+
+    def _full(self, cluster: str) -> bool:
+        """Whether one more review of this cluster would be one too many to judge."""
+        limits = self._limits
+        return (
+            self.metrics.in_flight >= limits.reviews_in_flight
+            or self._per_cluster.get(cluster, 0) >= limits.reviews_in_flight_per_cluster
+        )
+
+    def _enter(self, cluster: str) -> None:
+        """One review more is in flight, until `release`."""
+        self._per_cluster[cluster] = self._per_cluster.get(cluster, 0) + 1
+        self.metrics.in_flight += 1
+
     def release(self, cluster: str) -> None:
         """One review of a cluster is no longer in flight."""
         self.metrics.in_flight -= 1
         self._per_cluster[cluster] -= 1
 
-    def refused(self, exc: BadReview) -> tuple[int, bytes, bool]:
-        """Status, body and whether to close, for what is no review."""
-        self.metrics.refused["bad_review"] += 1
-        data = answer(exc.uid, False, code=exc.code, message=str(exc))
-        return exc.status, data, exc.code in (408, 413, 429)
+    def refused(self, exc: Exception, uid: str) -> tuple[int, bytes, bool]:
+        """Status, body and whether to close, where there is no verdict: no review, or a defect of ours."""
+        if isinstance(exc, BadReview):
+            self.metrics.refused["bad_review"] += 1
+            data = answer(exc.uid, False, code=exc.code, message=str(exc))
+            return exc.status, data, exc.code in (408, 413, 429)
+        self.metrics.refused["defect"] += 1
+        # Type and place only: the text of a foreign exception may quote the object.
+        log.error("answer_failed", error=type(exc).__name__, at=place_of(exc))
+        return 500, answer(uid, False, code=500, message="an internal error; the log names it"), True
 
     async def flush_summary(self) -> bool:
         """Write the pending `decision_summary` record now; call it before stopping.
@@ -143,46 +155,39 @@ class AdmissionApp:
         return await self._handler.flush_summary()
 
     async def _admitted(self, scope: Scope, receive: Receive, send: Send, caller: Caller) -> None:
-        in_flight = self._per_cluster.get(caller.cluster, 0)
         if self.metrics.in_flight >= 2 * self._limits.reviews_in_flight:
             # So late that not even the uid can be read for an answer of the usual form.
             self.metrics.refused["overload"] += 1
             await _refuse(send, 429, "too many reviews at once")
             return
-        self._per_cluster[caller.cluster] = in_flight + 1
-        self.metrics.in_flight += 1
+        overloaded = self._full(caller.cluster)
+        self._enter(caller.cluster)
+        handling = self._handler.begin(caller, self._allowed_s(scope["query_string"]))
         try:
-            overloaded = (
-                self.metrics.in_flight > self._limits.reviews_in_flight
-                or in_flight >= self._limits.reviews_in_flight_per_cluster
-            )
-            # 3. The body, within its limits.
-            self._bodies.check_declared(scope["headers"])
-            allowed_s = self._allowed_s(scope["query_string"])
-            handling = self._handler.begin(caller, allowed_s)
-            body = await self._bodies.read(receive)
-            # 4. to 7.
-            data = handling.take(body, overloaded=overloaded)
-            if data is None:
-                assert handling.durable is not None
-                with contextlib.suppress(EvidenceError, DecisionLate):  # `finish` says it
-                    await handling.durable
-                data = handling.finish()
-            await _send(send, 200, data)
-        except BadReview as exc:
-            status, data, close = self.refused(exc)
+            try:
+                data, status, close = await self._decided(scope, receive, handling, overloaded), 200, False
+            except Exception as exc:
+                status, data, close = self.refused(exc, handling.uid)
             await _send(send, status, data, close=close)
         finally:
             self.release(caller.cluster)
 
+    async def _decided(self, scope: Scope, receive: Receive, handling: Handling, overloaded: bool) -> bytes:
+        # 3. The body, within its limits.
+        self._bodies.check_declared(scope["headers"])
+        body = await self._bodies.read(receive)
+        # 4. to 7.
+        data = handling.take(body, overloaded=overloaded)
+        if data is not None:
+            return data
+        assert handling.durable is not None
+        with contextlib.suppress(EvidenceError, DecisionLate):  # `finish` says it
+            await handling.durable
+        return handling.finish()
+
     def _allowed_s(self, query: bytes) -> float:
         """Seconds for an answer: our own deadline, or less when the API server gives less (`timeout=10s`)."""
-        allowed = self._deadlines.get(query)
-        if allowed is None:
-            allowed = _deadline(query, self._limits.decision_deadline_ms, self._limits.deadline_margin_ms)
-            if len(self._deadlines) < 64:
-                self._deadlines[query] = allowed
-        return allowed
+        return _deadline(query, self._limits.decision_deadline_ms, self._limits.deadline_margin_ms)
 
 
 class DirectReview:
@@ -200,33 +205,30 @@ class DirectReview:
 
     def run(self, body: bytes, answered: Answered) -> None:
         """Steps 4 to 6; step 7 when the record is durable."""
+        self._answered = answered
         handling = self._handling
         try:
             data = handling.take(body, overloaded=False)
-        except BadReview as exc:
-            self.decline()
-            answered(*self._app.refused(exc))
+        except Exception as exc:
+            self._answer(*self._app.refused(exc, handling.uid))
             return
-        except BaseException:
-            self.decline()
-            raise
         if data is None:
             assert handling.durable is not None
-            self._answered = answered
             handling.durable.add_done_callback(self._finish)
         else:
-            self.decline()
-            answered(200, data, False)
+            self._answer(200, data, False)
 
     def _finish(self, _durable: asyncio.Future[None]) -> None:
-        self.decline()
         try:
             data = self._handling.finish()
         except Exception as exc:
-            log.error("answer_failed", error=type(exc).__name__)  # noqa: TRY400 - a text may quote
-            self._answered(500, answer("", False, code=500, message="the answer failed"), True)
+            self._answer(*self._app.refused(exc, self._handling.uid))
         else:
-            self._answered(200, data, False)
+            self._answer(200, data, False)
+
+    def _answer(self, status: int, data: bytes, close: bool) -> None:
+        self._app.release(self._handling.caller.cluster)
+        self._answered(status, data, close)
 
 
 def _route(scope: Scope) -> tuple[str | None, str | None]:

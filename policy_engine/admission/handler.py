@@ -157,7 +157,7 @@ class Handling:
         except Exception as exc:
             # Type and place only: the text of a foreign exception may quote the object.
             log.error(  # noqa: TRY400
-                "decision_failed", error=type(exc).__name__, at=_place(exc), cluster=self.caller.cluster
+                "decision_failed", error=type(exc).__name__, at=place_of(exc), cluster=self.caller.cluster
             )
             return self._failed("engine.no_result")
         return None
@@ -233,7 +233,7 @@ def _answer(judged: Judged, sealed: Sealed) -> bytes:
     return protocol.answer(uid, False, code=code, message=text, warnings=warnings, annotations=notes)
 
 
-def _place(exc: BaseException) -> str:
+def place_of(exc: BaseException) -> str:
     """Module and line where an exception was raised."""
     trace = exc.__traceback__
     while trace is not None and trace.tb_next is not None:

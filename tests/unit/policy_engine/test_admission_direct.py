@@ -2,15 +2,22 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections import Counter
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
-from admission_world import DATASETS, Answer, Connection, World, pod, review, running
+from admission_world import DATASETS, UID, Answer, Connection, World, pod, review, running
 
 from evidence.errors import SpoolUnwritable
-from policy_engine.admission.app import DirectReview
+from evidence.spool import Spool
+from policy_engine.admission import protocol
+from policy_engine.admission.app import AdmissionApp, DirectReview
+from policy_engine.admission.handler import Handling
+from policy_engine.errors import DecisionLate
+from policy_engine.limits import LIMITS
 
 HEAD = "POST {target} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: {length}\r\n{more}\r\n"
 
@@ -73,21 +80,116 @@ BODIES = {
 }
 
 
-@pytest.mark.parametrize("name", BODIES)
-async def test_both_ways_answer_the_same(
-    world: World, seen: Seen, monkeypatch: pytest.MonkeyPatch, name: str
+Prepare = Callable[[World, pytest.MonkeyPatch], None]
+
+
+@dataclass(frozen=True)
+class Case:
+    """A review, and what is made to happen to it."""
+
+    body: bytes
+    prepare: Prepare = lambda _world, _patch: None
+    certificate: str | None = "train-us"
+    taken: bool = True  # by the direct way
+
+
+def ended(failure: Exception) -> Prepare:
+    """The spool takes the record, and it never becomes durable."""
+
+    def submit(_seq: int, _frame: bytes) -> asyncio.Future[None]:
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        asyncio.get_running_loop().call_later(0.02, future.set_exception, failure)
+        return future
+
+    return lambda world, patch: patch.setattr(world.spool, "submit", submit)
+
+
+def raising(owner: Any, name: str, failure: Exception) -> Prepare:
+    """A function that fails."""
+
+    def fail(*_: Any, **__: Any) -> Any:
+        raise failure
+
+    return lambda _world, patch: patch.setattr(owner, name, fail)
+
+
+def full(times: int, *, cluster: bool = False) -> Prepare:
+    """So many reviews are in flight."""
+
+    def prepare(world: World, patch: pytest.MonkeyPatch) -> None:
+        if cluster:
+            patch.setitem(world.app._per_cluster, "train-us", times * LIMITS.reviews_in_flight_per_cluster)
+        else:
+            patch.setattr(world.app.metrics, "in_flight", times * LIMITS.reviews_in_flight)
+
+    return prepare
+
+
+def no_time(*_: Any) -> float:
+    """Seconds for an answer."""
+    return -1.0
+
+
+SECRET = "what-the-object-says"
+UNWRITABLE = raising(Spool, "submit", SpoolUnwritable("full"))
+CLEAN_UP = json.dumps(review(None, operation="DELETE", oldObject=pod())).encode()
+OK, DEFECT = BODIES["allowed"], ValueError(SECRET)
+CASES = {
+    **{name: Case(body, taken=name != "deep") for name, body in BODIES.items()},
+    "deep object": Case(
+        json.dumps(review(pod(x=0))).replace('"x": 0', '"x": ' + "[" * 900 + "]" * 900).encode()
+    ),
+    "too large": Case(OK + b" " * LIMITS.review_body_bytes, taken=False),
+    "no credential": Case(OK, certificate=None, taken=False),
+    "other cluster": Case(OK, certificate="train-eu", taken=False),
+    "overload": Case(OK, full(1), taken=False),
+    "overload of a cluster": Case(OK, full(1, cluster=True), taken=False),
+    "far too many": Case(OK, full(2), taken=False),
+    "spool unwritable": Case(OK, UNWRITABLE),
+    "clean-up passes": Case(CLEAN_UP, UNWRITABLE),
+    "not durable": Case(OK, ended(SpoolUnwritable("full"))),
+    "late": Case(OK, ended(DecisionLate("late"))),
+    "late clean-up": Case(CLEAN_UP, ended(DecisionLate("late"))),
+    "late before it is judged": Case(OK, lambda _, patch: patch.setattr(AdmissionApp, "_allowed_s", no_time)),
+    "no engine": Case(OK, lambda world, patch: patch.setattr(world, "engine", object())),
+    "a defect around the rules": Case(OK, lambda world, patch: patch.setattr(world, "scopes", {})),
+    "a defect while decoding": Case(OK, raising(protocol, "parse", DEFECT)),
+    "a defect at the end": Case(OK, raising(Handling, "finish", DEFECT)),
+}
+
+
+def counts(world: World) -> tuple[Counter[Any], ...]:
+    """All that the webhook has counted, and forget it."""
+    metrics = world.app.metrics
+    counted = (Counter(metrics.answered), Counter(metrics.refused), Counter(metrics.failed_open))
+    unrecorded = Counter(world.app._handler.unrecorded.counts)
+    for one in (metrics.answered, metrics.refused, metrics.failed_open, world.app._handler.unrecorded.counts):
+        one.clear()
+    return *counted, unrecorded
+
+
+@pytest.mark.parametrize("name", CASES)
+async def test_both_ways_answer_count_and_record_the_same(
+    world: World, seen: Seen, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, name: str
 ) -> None:
-    async with world.connection("train-us") as connection:
-        direct = await post(connection, BODIES[name])
-        taken = seen.run
-        monkeypatch.setattr(type(world.app), "direct", lambda *_: None)
-        world.listeners._running["admission"].protocol.direct = None
-        reference = await post(connection, BODIES[name])
-    assert plain(direct) == plain(reference)
-    assert (taken, seen.run) == (0 if name == "deep" else 1, taken)
-    assert direct.headers.keys() == reference.headers.keys()  # the date among them
-    assert world.app.metrics.in_flight == 0
-    assert len(world.records()) == (2 if name in {"allowed", "denied"} else 0)
+    case = CASES[name]
+    got = []
+    case.prepare(world, monkeypatch)
+    flights = world.app.metrics.in_flight, world.app._per_cluster.get("train-us", 0)
+    for direct in (True, False):
+        if not direct:
+            world.listeners._running["admission"].protocol.direct = None
+        before, observed = len(world.records()), sum(world.app.metrics._buckets)
+        async with world.connection(case.certificate) as connection:
+            answer = await post(connection, case.body)
+        counted = counts(world)
+        measured = sum(world.app.metrics._buckets) - observed
+        got.append((plain(answer), counted, measured, len(world.records()) - before))
+        assert (world.app.metrics.in_flight, world.app._per_cluster.get("train-us", 0)) == flights
+        assert seen.run == case.taken
+        assert "date" in answer.headers
+        assert SECRET not in answer.body.decode() + caplog.text
+    assert got[0] == got[1]
 
 
 @pytest.mark.parametrize("cut", [1, 100, len(BODIES["allowed"])])
@@ -180,6 +282,29 @@ async def test_a_defect_is_a_500_and_the_connection_ends(
         answer = await post(connection, BODIES["allowed"])
         assert (answer.status, answer.headers["connection"]) == (500, "close")
         assert await connection.reader.read() == b""
+
+
+async def test_a_defect_after_decoding_answers_with_the_uid(
+    world: World, seen: Seen, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    CASES["a defect at the end"].prepare(world, monkeypatch)
+    async with world.connection("train-us") as connection:
+        answer = await post(connection, OK)
+    assert (answer.status, answer.headers["connection"]) == (500, "close")
+    assert (answer.response["uid"], answer.response["allowed"]) == (UID, False)
+    assert answer.response["status"]["reason"] == "InternalError"
+    assert world.app.metrics.refused == {"defect": 1}
+
+
+async def test_a_short_way_that_cannot_begin_is_said_and_the_reference_answers(
+    world: World, seen: Seen, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    raising(AdmissionApp, "_plain", DEFECT)(world, monkeypatch)
+    async with world.connection("train-us") as connection:
+        assert (await post(connection, OK)).allowed
+    assert seen.run == 0
+    assert "a direct exchange could not begin: ValueError" in caplog.text
+    assert SECRET not in caplog.text
 
 
 async def test_a_peer_that_leaves_before_its_answer_harms_nobody(
