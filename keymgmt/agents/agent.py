@@ -19,7 +19,7 @@ import signal
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from evidence.logs import configure, get_logger
@@ -34,13 +34,12 @@ from keymgmt.agents.vault import Vault
 from keymgmt.counters import Sample, Violation, sign_sample
 from keymgmt.drivers import SakDriver
 from keymgmt.drivers.software import SoftwareDriver
-from keymgmt.drivers.software_loop import configured
 from keymgmt.drivers.software_ports import boottime_ns
 from keymgmt.endstate import Reading
 from keymgmt.errors import CouldNotTell, DriverRefused, DriverUnavailable, KeymgmtError, MessageRefused
 from keymgmt.operations import Ack, Operation
 from keymgmt.permit import Expected, Permit, PermitKind, PermitRequest, verify
-from keymgmt.processes import boot_id, keep_out_of_core_files
+from keymgmt.processes import boot_id, keep_out_of_core_files, where
 
 _MS: Final = 1_000_000
 REPORTS_KEPT: Final = 64  # newest violations not yet delivered; the hub takes as many in one poll
@@ -78,13 +77,14 @@ class Agent:
         self._reports: deque[Violation] = deque(maxlen=REPORTS_KEPT)
         self._acks: list[Ack] = []
         timers = config.timers
+        self._poll_retry_ms = timers.poll_retry_ms
         self._poll_connection = self._connection(timers.poll_timeout_ms)
         self._permit_connection = self._connection(timers.permit_timeout_ms)
 
     def run(self) -> None:
         """Run all loops until `stop`."""
-        loops = (self._poll_loop, self._permit_loop, self._check_loop, self._renew_loop)
-        threads = [threading.Thread(target=self._guarded, args=(loop,), daemon=True) for loop in loops]
+        passes = (self._poll_pass, self._permit_pass, self._check_pass, self._renew_pass)
+        threads = [threading.Thread(target=self._loop, args=(one,), daemon=True) for one in passes]
         for thread in threads:
             thread.start()
         self._log.info("agent_started", secy=self.driver.facts.name, epoch=self.keeper.standing.order[0])
@@ -99,29 +99,28 @@ class Agent:
         self._stop.set()
         self._pull_now.set()
 
-    def _guarded(self, loop: Callable[[], None]) -> None:
-        """Run one pass of a loop after another; no error ends a loop, and none is silent."""
+    def _loop(self, one: Callable[[], None]) -> None:
+        """Make one pass after another; no bug ends a loop, and none is silent."""
         while not self._stop.is_set():
             try:
-                loop()
-            except Exception as bug:
-                self._log.error("loop_failed", loop=loop.__name__, error=type(bug).__name__)
+                one()
+            except Exception as bug:  # a dead loop would be an agent that lives and does nothing
+                self._log.error("pass_failed", what=one.__name__, error=where(bug))
                 self._stop.wait(1.0)
 
     # --- poll
 
-    def _poll_loop(self) -> None:
-        wait_ms = self.config.timers.poll_retry_ms
-        while not self._stop.is_set():
-            try:
-                self.poll()
-                wait_ms = self.config.timers.poll_retry_ms
-            except Interrupted:
-                continue
-            except KeymgmtError as error:
-                self._log.debug("poll_failed", why=str(error))
-                self._stop.wait(wait_ms / 1000)
-                wait_ms = min(2 * wait_ms, self.config.timers.poll_retry_max_ms)
+    def _poll_pass(self) -> None:
+        timers = self.config.timers
+        try:
+            self.poll()
+            self._poll_retry_ms = timers.poll_retry_ms
+        except Interrupted:
+            return
+        except KeymgmtError as error:
+            self._log.debug("poll_failed", why=str(error))
+            self._stop.wait(self._poll_retry_ms / 1000)
+            self._poll_retry_ms = min(2 * self._poll_retry_ms, timers.poll_retry_max_ms)
 
     def poll(self) -> int:
         """Poll once and carry out what comes; return how many operations came."""
@@ -166,20 +165,19 @@ class Agent:
 
     # --- permit
 
-    def _permit_loop(self) -> None:
-        while not self._stop.is_set():
-            self._pull_now.clear()
-            wait_ms = self.config.timers.permit_retry_ms
-            try:
-                kind = self.pull()
-                permit = self.keeper.standing.permit
-                if kind is PermitKind.REOPEN:
-                    wait_ms = 50  # what may open comes with the next pull
-                if kind is PermitKind.PERMIT and permit is not None:
-                    wait_ms = max(50, min(permit.ttl_ms // 3, 30_000))
-            except KeymgmtError as error:
-                self._log.debug("no_permit", why=str(error))
-            self._pull_now.wait(wait_ms / 1000)
+    def _permit_pass(self) -> None:
+        self._pull_now.clear()
+        wait_ms = self.config.timers.permit_retry_ms
+        try:
+            kind = self.pull()
+            permit = self.keeper.standing.permit
+            if kind is PermitKind.REOPEN:
+                wait_ms = 50  # what may open comes with the next pull
+            if kind is PermitKind.PERMIT and permit is not None:
+                wait_ms = max(50, min(permit.ttl_ms // 3, 30_000))
+        except KeymgmtError as error:
+            self._log.debug("no_permit", why=str(error))
+        self._pull_now.wait(wait_ms / 1000)
 
     def pull(self) -> PermitKind:
         """Ask the gate once, verify its answer and put it in force.
@@ -232,11 +230,10 @@ class Agent:
 
     # --- check
 
-    def _check_loop(self) -> None:
-        while not self._stop.is_set():
-            started = time.monotonic()
-            self.check()
-            self._stop.wait(max(0.0, self.config.timers.check_ms / 1000 - (time.monotonic() - started)))
+    def _check_pass(self) -> None:
+        started = time.monotonic()
+        self.check()
+        self._stop.wait(max(0.0, self.config.timers.check_ms / 1000 - (time.monotonic() - started)))
 
     def check(self) -> None:
         """Look once: confirm or dismiss a suspicion, then renew the opening or drop it."""
@@ -304,7 +301,7 @@ class Agent:
 
     # --- renew
 
-    def _renew_loop(self) -> None:
+    def _renew_pass(self) -> None:
         try:
             self.vault.keep_alive()
             if self.identity.wants_renewal(dt.datetime.now(dt.UTC)):
@@ -363,7 +360,7 @@ def _operations(answer: bytes, nonce: str) -> list[Operation]:
 
 
 def run(doc: Mapping[str, Any]) -> None:
-    """Run an agent until SIGTERM. The fork server and `main` end here."""
+    """Run an agent until SIGTERM. The fork server and `sluicegate agent` end here."""
     config = AgentConfig.from_json(doc)
     configure(f"agent.{config.name}", doc.get("log_level", "info"))
     keep_out_of_core_files()
@@ -380,12 +377,3 @@ def _when_enrolled(config: AgentConfig) -> Agent:
     except CouldNotTell as error:
         get_logger("agent").error("agent_not_started", agent=config.name, why=str(error), fix=error.fix)
         raise SystemExit(1) from None
-
-
-def main(argv: Sequence[str] | None = None) -> None:
-    """Entry point: --config FILE."""
-    run(configured("Agent at one end of a link", argv))
-
-
-if __name__ == "__main__":
-    main()

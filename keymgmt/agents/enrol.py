@@ -16,7 +16,7 @@ from keymgmt.agents.client import Connection
 from keymgmt.agents.config import BaoPaths, Server
 from keymgmt.agents.identity import Candidate, Identity
 from keymgmt.agents.vault import bao_call
-from keymgmt.errors import CustodyUnavailable
+from keymgmt.errors import CustodyUnavailable, KeymgmtError
 from keymgmt.processes import keep_out_of_core_files
 
 
@@ -60,22 +60,29 @@ def enrol(
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Entry point; the wrapping token comes on standard input, never in argv."""
+    """Entry point; the wrapping token comes on standard input, never in argv. Status 1: not enrolled."""
     parser = argparse.ArgumentParser(
         description="Enrol an agent: the wrapping token is read from standard input"
     )
     for option in ("--host", "--port", "--ca", "--name", "--role-id", "--folder", "--keys-mount"):
-        parser.add_argument(option, required=True)
+        parser.add_argument(option, required=True, type=int if option == "--port" else str)
     args = parser.parse_args(argv)
     keep_out_of_core_files()
-    enrol(
-        server=Server(args.host, int(args.port), args.ca),
-        paths=BaoPaths(args.keys_mount),
-        name=args.name,
-        role_id=args.role_id,
-        wrapping_token=sys.stdin.readline().strip(),
-        folder=Path(args.folder),
-    )
+    try:
+        enrol(
+            server=Server(args.host, args.port, args.ca),
+            paths=BaoPaths(args.keys_mount),
+            name=args.name,
+            role_id=args.role_id,
+            wrapping_token=sys.stdin.readline().strip(),
+            folder=Path(args.folder),
+        )
+    except KeymgmtError as error:
+        raise SystemExit(
+            f"{args.name} is not enrolled: {error}" + (f" ({error.fix})" if error.fix else "")
+        ) from None
+    except OSError as error:
+        raise SystemExit(f"{args.name} is not enrolled: {error.filename}: {error.strerror}") from None
 
 
 if __name__ == "__main__":

@@ -26,6 +26,7 @@ from keymgmt.errors import (
     SaidNo,
 )
 from keymgmt.operations import Ack, AckStatus, EndpointState, Operation, OpKind, encode_counters
+from keymgmt.processes import where
 
 CODES: Final[Mapping[type[KeymgmtError], str]] = {
     DriverUnavailable: "driver_unavailable",
@@ -100,8 +101,8 @@ class Executor:
         except (SaidNo, CouldNotTell) as error:
             code = next((code for kind, code in CODES.items() if isinstance(error, kind)), "refused")
             return self._ack(op, AckStatus.FAILED, {}, code, str(error))
-        except Exception as bug:  # its text could hold anything: only its type is reported
-            return self._ack(op, AckStatus.FAILED, {}, "internal", type(bug).__name__)
+        except Exception as bug:  # a step of the journal must get an answer; the text could hold anything
+            return self._ack(op, AckStatus.FAILED, {}, "internal", where(bug))
 
     def _ack(
         self, op: Operation, status: AckStatus, result: Mapping[str, Any], code: str = "", detail: str = ""

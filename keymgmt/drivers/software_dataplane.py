@@ -13,9 +13,10 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 from keymgmt.drivers.software_control import answer
-from keymgmt.drivers.software_loop import Loop, configured
+from keymgmt.drivers.software_loop import Loop
 from keymgmt.drivers.software_plane import Plane
 from keymgmt.drivers.software_ports import Address, addresses, boottime_ns, send_quietly, udp_port
+from keymgmt.drivers.software_program import configured
 from keymgmt.drivers.software_secy import SecyConfig
 from keymgmt.processes import keep_out_of_core_files
 
@@ -86,7 +87,7 @@ def run(doc: Mapping[str, Any]) -> None:
 def main(argv: Sequence[str] | None = None) -> None:
     """Entry point: --config FILE [--allow-faults]."""
     faults = ("allow-faults", "accept fault injection (drills only)")
-    run(configured("Software MACsec data plane", argv, faults))
+    run(configured("Software MACsec data plane", argv, DataPlaneConfig.from_json, faults))
 
 
 if __name__ == "__main__":

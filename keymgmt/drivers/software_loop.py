@@ -5,12 +5,11 @@ Control is one JSON datagram a command, one an answer: {"ok": {...}} or {"error"
 
 from __future__ import annotations
 
-import argparse
 import json
 import selectors
 import signal
 import socket
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final, Protocol
 
@@ -159,21 +158,3 @@ def ask(control: str, command: str, timeout_s: float = 5.0, **fields: Any) -> di
         raise ValueError(f"{command}: {reply['error']['detail']}")
     answer: dict[str, Any] = reply["ok"]
     return answer
-
-
-def configured(description: str, argv: Sequence[str] | None, *flags: tuple[str, str]) -> dict[str, Any]:
-    """Return a process's configuration from `--config FILE`, with each flag (name, help) that was given.
-
-    Args:
-        description: what the process is, for --help.
-        argv: arguments; None takes the command line.
-        flags: switches that count only on the command line: one in the file is overruled.
-    """
-    parser = argparse.ArgumentParser(description=description)
-    parser.add_argument("--config", required=True, help="JSON file; see docs/agents.md")
-    for name, text in flags:
-        parser.add_argument(f"--{name}", action="store_true", help=text)
-    given = vars(parser.parse_args(argv))
-    with open(given.pop("config"), encoding="utf-8") as file:
-        doc: dict[str, Any] = json.load(file)
-    return doc | given

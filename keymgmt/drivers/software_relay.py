@@ -13,8 +13,9 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from keymgmt.drivers.software_loop import Every, Loop, answering, configured
+from keymgmt.drivers.software_loop import Every, Loop, answering
 from keymgmt.drivers.software_ports import addresses, send_quietly, udp_port
+from keymgmt.drivers.software_program import configured, wired
 
 PERIOD_NS: Final = 100_000_000
 DELAY_PERIOD_NS: Final = 2_000_000
@@ -137,7 +138,7 @@ def run(doc: Mapping[str, Any]) -> None:
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Entry point: --config FILE."""
-    run(configured("Relay between software data planes", argv))
+    run(configured("Relay between software data planes", argv, wired))
 
 
 if __name__ == "__main__":

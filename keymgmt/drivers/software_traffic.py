@@ -11,8 +11,9 @@ from collections.abc import Mapping, Sequence
 from struct import Struct
 from typing import Any, Final
 
-from keymgmt.drivers.software_loop import Every, Loop, answering, configured
+from keymgmt.drivers.software_loop import Every, Loop, answering
 from keymgmt.drivers.software_ports import addresses, send_quietly, udp_port
+from keymgmt.drivers.software_program import configured, wired
 
 BURST_NS: Final = 10_000_000
 ETHERTYPE: Final = b"\x08\x00"
@@ -147,7 +148,7 @@ def run(doc: Mapping[str, Any]) -> None:
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Entry point: --config FILE."""
-    run(configured("Numbered traffic over software data planes", argv))
+    run(configured("Numbered traffic over software data planes", argv, wired))
 
 
 if __name__ == "__main__":
