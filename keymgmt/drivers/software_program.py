@@ -1,4 +1,4 @@
-"""How the programs of the software driver are started by hand: `--config FILE`, and one line when it is wrong."""
+"""How programs of the software driver are started by hand: `--config FILE`; one line when it is wrong."""
 
 from __future__ import annotations
 
