@@ -51,6 +51,7 @@ class Database:
         self.url = text if "://" in text else f"sqlite:///{text}"
         self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
+        self._open = threading.Lock()  # no job may be queued behind the end: nobody would answer it
         self._writer: Engine | None = None
         self._reader: Engine | None = None
 
@@ -74,11 +75,12 @@ class Database:
 
     def stop(self) -> None:
         """Finish queued writes, stop the thread, close all connections."""
-        if self._thread is None:
-            return
-        self._jobs.put(None)
-        self._thread.join()
-        self._thread = None
+        with self._open:
+            thread, self._thread = self._thread, None
+            if thread is None:
+                return
+            self._jobs.put(None)
+        thread.join()
         for engine in (self._writer, self._reader):
             if engine is not None:
                 engine.dispose()
@@ -127,12 +129,13 @@ class Database:
             raise StoreUnavailable(_reason("read", error), fix=_FIX) from error
 
     def _submit(self, run: Callable[[Connection], T]) -> Future[T]:
-        if self._thread is None:
-            raise RuntimeError("the database is not started")
-        if threading.current_thread() is self._thread:
-            raise RuntimeError("a write inside a write would wait for itself")
         job = _Job(run)
-        self._jobs.put(job)
+        with self._open:
+            if self._thread is None:
+                raise RuntimeError("the database is not started")
+            if threading.current_thread() is self._thread:
+                raise RuntimeError("a write inside a write would wait for itself")
+            self._jobs.put(job)
         return job.future
 
     def _serve(self) -> None:

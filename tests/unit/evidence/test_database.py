@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -148,3 +149,19 @@ def test_stop_finishes_what_is_queued_and_start_works_again(plain: Database):
     assert all(one.result() == 1 for one in futures)
     plain.start()
     assert list(range(50)) == values(plain)
+
+
+def test_a_write_that_meets_the_stop_is_answered_or_refused_and_never_left_waiting(plain: Database):
+    release, futures = threading.Event(), []
+    futures.append(plain._submit(lambda conn: release.wait(5)))
+    stopping = threading.Thread(target=plain.stop)
+    stopping.start()
+    while plain._thread is not None:
+        time.sleep(0.001)
+    with pytest.raises(RuntimeError, match="not started"):
+        plain.write_sync(insert(1))  # the writer is still at work, and its end is queued
+    release.set()
+    stopping.join(5)
+    assert futures[0].result(5)
+    plain.start()
+    assert [] == values(plain)
