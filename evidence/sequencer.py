@@ -68,7 +68,8 @@ class Sequencer:
         self._clock = clock
         self._lock = threading.Lock()
         self._mirror_checked = False
-        self.failure: EvidenceError | None = None  # why nothing is appended; None when healthy
+        self.failure: EvidenceError | None = None  # why the last step of `run` failed; None when it did not
+        self._logged: dict[Callable[[], object], str] = {}  # what each step of `run` fails by, once logged
         self._high = db.read_sync(
             lambda conn: {spool.spool_id: high_water(conn, spool.spool_id) for spool in self.spools}
         )
@@ -158,23 +159,21 @@ class Sequencer:
         await self._guarded(self.drain_sync if self._signer is None else self.tick_sync)
 
     async def _guarded(self, run: Callable[[], object]) -> bool:
-        """Run a step; a failure is kept for status and logged once, and the next step tries again."""
+        """Run a step; a failure is kept for status and logged once, and the next round tries again."""
         try:
             moved = bool(await asyncio.to_thread(run))
-        except EvidenceError as error:
-            if self.failure is None or str(self.failure) != str(error):
-                _log.error(
-                    "ledger_not_appending", error=type(error).__name__, reason=str(error), fix=error.fix
-                )
-            self.failure = error
-            return False
         except Exception as error:
-            # Custody errors come from outside this package; they mean "could not tell".
-            if self.failure is None:
-                _log.error("ledger_tick_failed", error=type(error).__name__)
-            self.failure = EvidenceError(f"{type(error).__name__} while appending or signing")
+            # Custody's errors come from outside this package and mean "could not tell": their class is told.
+            why = f"{type(error).__name__} while appending or signing"
+            self.failure = error if isinstance(error, EvidenceError) else EvidenceError(why)
+            if self._logged.get(run) != str(self.failure):
+                self._logged[run] = reason = str(self.failure)
+                _log.error(
+                    "ledger_not_appending", error=type(error).__name__, reason=reason, fix=self.failure.fix
+                )
             return False
         self.failure = None
+        self._logged.pop(run, None)
         return moved
 
 

@@ -22,11 +22,11 @@ from pathlib import Path
 from evidence import spoolfile
 from evidence.errors import RecordRefused, SpoolCorrupt, SpoolUnwritable
 from evidence.limits import LIMITS, Limits
+from evidence.logs import get_logger
 from evidence.waiters import Waiting, answer
 
 _FIX = "free disk space or repair the file system; the spool goes on by itself at the next append"
-
-
+_log = get_logger(__name__)
 _Waiter = tuple[bytes, Waiting]
 
 
@@ -227,7 +227,9 @@ class Spool:
                 self._commit([frame for frame, _ in batch])
             except OSError as error:
                 self._fail(batch, error)
-            except Exception:  # whatever it was, the worker must live on and nobody may be left waiting
+            except Exception as error:  # a bug: the worker must live on and nobody may be left waiting
+                if self.failure is None:
+                    _log.error("spool_worker_failed", spool=self.spool_id, error=type(error).__name__)
                 self._fail(batch, OSError(errno.EIO, "not written"))
             else:
                 self.failure = None

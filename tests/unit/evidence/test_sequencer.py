@@ -12,6 +12,7 @@ import time
 from pathlib import Path
 
 import pytest
+import structlog
 from ledger_world import ORIGIN, frame_of, note
 
 from evidence import merkle, scopemap
@@ -438,3 +439,24 @@ def test_kill_9_in_a_burst_loses_nothing_acknowledged_and_repeats_nothing(db, tm
     assert acknowledged <= set(found)
     assert len(found) == len(set(found)), "nothing twice"
     assert len(found) - len(acknowledged) <= 3 * 16 + 3, "at most what each burst had in flight"
+
+
+async def test_a_step_that_goes_on_failing_is_logged_once_though_others_succeed(db, ledger, spool, signer):
+    def sealed(_message: bytes) -> bytes:
+        raise ConnectionError("content")
+
+    stop = asyncio.Event()
+    signer.sign = sealed
+    sequencer = Sequencer(db, ledger, [spool], signer=signer, tick_seconds=0.02)
+    with structlog.testing.capture_logs() as logged:
+        running = asyncio.create_task(sequencer.run(stop))
+        for _ in range(4):
+            burst(spool, ledger, 1)
+            await asyncio.sleep(0.06)
+        stop.set()
+        await running
+    assert [("ledger_not_appending", "ConnectionError while appending or signing")] == [
+        (one["event"], one["reason"]) for one in logged
+    ]
+    assert "content" not in str(logged)
+    assert "ConnectionError while appending or signing" == str(sequencer.failure)
