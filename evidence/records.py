@@ -218,9 +218,7 @@ def _checked_kind(draft: Draft) -> Kind:
     """Return the declaration of the draft's kind when all its fields are declared."""
     kind = KINDS.get(draft.kind)
     if kind is None:
-        raise RecordRefused(
-            f"record kind {draft.kind!r} is not declared", fix="declare it in evidence/kinds.py"
-        )
+        raise RecordRefused(f"record kind {draft.kind!r} is not declared", fix=_FIX_KIND)
     for part, allowed in (
         (draft.public, kind.public),
         (draft.sensitive, kind.sensitive),
@@ -230,7 +228,7 @@ def _checked_kind(draft: Draft) -> Kind:
             unknown = ", ".join(sorted(str(name)[:64] for name in part.keys() - allowed))
             raise RecordRefused(
                 f"record kind {draft.kind} does not declare: {unknown}",
-                fix="declare the field in evidence/kinds.py",
+                fix=_FIX_KIND,
             )
     return kind
 

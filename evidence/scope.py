@@ -18,14 +18,6 @@ _ID_DIGITS = 32  # hex digits of 16 random octets
 
 
 @dataclass(frozen=True, slots=True)
-class Scope:
-    """A scope as the ledger knows it: random id, and the name under which drafts ask for it."""
-
-    id: str
-    name: str
-
-
-@dataclass(frozen=True, slots=True)
 class Head:
     """State of one RFC 6962 tree: number of leaves and root (32 octets)."""
 
