@@ -9,6 +9,7 @@ mode (unseal key, role credentials) is on one host with everything else; `sluice
 from __future__ import annotations
 
 import contextlib
+import http.client
 import json
 import os
 import signal
@@ -20,12 +21,12 @@ import threading
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from keymgmt.errors import CustodyUnavailable, OpenBaoNotReady
+from keymgmt.errors import OpenBaoNotReady
 from keymgmt.limits import LIMITS, Limits
 
 # Runs before `bao` in the same process: dies with the parent, even if the parent died in between, and
@@ -151,9 +152,7 @@ class OpenBaoChild:
         deadline = time.monotonic() + self._limits.openbao_ready_s
         while time.monotonic() < deadline:
             if not self.alive():
-                raise OpenBaoNotReady(
-                    "OpenBao ended while it started", fix=f"read {self.folder}/log/openbao.log"
-                )
+                raise self._not_ready("OpenBao ended while it started")
             status = self.health()
             if status == 200:
                 return
@@ -162,9 +161,7 @@ class OpenBaoChild:
             elif status == 503:
                 self._unseal()
             time.sleep(0.05)
-        raise OpenBaoNotReady(
-            "OpenBao did not become active in time", fix=f"read {self.folder}/log/openbao.log"
-        )
+        raise self._not_ready("OpenBao did not become active in time")
 
     def health(self) -> int:
         """HTTP status of sys/health: 200 active, 501 not initialised, 503 sealed, 0 no answer."""
@@ -202,9 +199,7 @@ class OpenBaoChild:
             since = time.monotonic() - self._limits.openbao_window_s
             self._starts = [at for at in self._starts if at > since]
             if len(self._starts) >= self._limits.openbao_restarts:
-                raise OpenBaoNotReady(
-                    "OpenBao ends again and again", fix=f"read {self.folder}/log/openbao.log"
-                )
+                raise self._not_ready("OpenBao ends again and again")
             self.spawn()
         self.wait_active()
         return True
@@ -218,8 +213,14 @@ class OpenBaoChild:
         """Remove the root token from the state folder; call after it was revoked."""
         write_private(self.folder / "unseal.json", {"v": 1, "unseal_key": self.secrets().unseal_key})
 
+    def _not_ready(self, why: str) -> OpenBaoNotReady:
+        return OpenBaoNotReady(why, fix=f"read {self.folder}/log/openbao.log")
+
     def _initialise(self) -> None:
-        status, body = self._request("PUT", "sys/init", {"secret_shares": 1, "secret_threshold": 1})
+        try:
+            status, body = self._request("PUT", "sys/init", {"secret_shares": 1, "secret_threshold": 1})
+        except OSError:
+            return  # the next look at its health decides
         if status != 200:
             raise OpenBaoNotReady(f"OpenBao refused to initialise ({status})")
         doc = {"v": 1, "unseal_key": body["keys_base64"][0], "root_token": body["root_token"]}
@@ -232,6 +233,12 @@ class OpenBaoChild:
             self._request("PUT", "sys/unseal", {"key": self.secrets().unseal_key})
 
     def _request(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> tuple[int, Any]:
+        """Status and document; {} with an error status.
+
+        Raises:
+            OSError: no whole answer.
+            ValueError: an answer that is not JSON.
+        """
         data = json.dumps(body).encode() if body is not None else None
         request = urllib.request.Request(f"{self.url}/v1/{path}", data=data, method=method)  # noqa: S310
         opener = urllib.request.build_opener(
@@ -243,6 +250,8 @@ class OpenBaoChild:
         except urllib.error.HTTPError as error:
             with error:
                 return error.code, {}
+        except http.client.HTTPException as error:  # it died while it answered
+            raise ConnectionError(type(error).__name__) from error
 
     def _take_ports(self) -> None:
         """Ports of the first start, kept in the folder; a taken one is an error, not a silent move."""
@@ -286,19 +295,6 @@ def write_private(path: Path, document: Mapping[str, Any]) -> None:
         file.flush()
         os.fsync(file.fileno())
     fresh.replace(path)
-
-
-def wait_for(ready: Callable[[], bool], seconds: float, what: str) -> None:
-    """Poll until `ready`.
-
-    Raises:
-        CustodyUnavailable: not in time.
-    """
-    deadline = time.monotonic() + seconds
-    while not ready():
-        if time.monotonic() > deadline:
-            raise CustodyUnavailable(f"{what} did not come in time")
-        time.sleep(0.05)
 
 
 def _binary() -> str:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import base64
+import json
 import os
 import signal
+import socket
+import ssl
 import subprocess
 import sys
 import threading
@@ -17,7 +20,8 @@ from bao_server import Bao, make_tls
 
 from keymgmt.bao import Address, BaoSession
 from keymgmt.custody_openbao import OpenBaoLinkKeys, OpenBaoStore
-from keymgmt.errors import CustodyRefused, CustodyUnavailable, EpochMismatch, RightsRefused
+from keymgmt.errors import CustodyRefused, CustodyUnavailable, EpochMismatch, OpenBaoNotReady, RightsRefused
+from keymgmt.limits import LIMITS
 from keymgmt.openbao import OpenBaoChild
 from keymgmt.provision import POLICIES, KeyStore, check_epoch, open_embedded, policy_text
 
@@ -195,6 +199,60 @@ def test_it_is_started_from_the_main_thread_only(own: Bao) -> None:
     thread.start()
     thread.join()
     assert "main thread" in str(caught[0])
+
+
+def test_one_that_ends_again_and_again_is_given_up_with_a_place_to_look(tmp_path: Path) -> None:
+    child = OpenBaoChild(tmp_path / "openbao", make_tls(tmp_path / "tls"), binary="/bin/false")
+    for _ in range(LIMITS.openbao_restarts):
+        with pytest.raises(OpenBaoNotReady, match="ended while it started"):
+            child.ensure()
+    with pytest.raises(OpenBaoNotReady, match="again and again") as refused:
+        child.ensure()
+    assert "openbao.log" in refused.value.fix
+
+
+def test_a_port_that_was_taken_meanwhile_is_an_error_and_no_silent_move(tmp_path: Path) -> None:
+    tls = make_tls(tmp_path / "tls")
+    (tmp_path / "openbao").mkdir()
+    with socket.socket() as taken, socket.socket() as other:
+        for one in (taken, other):
+            one.bind(("127.0.0.1", 0))
+        ports = {"port": taken.getsockname()[1], "cluster_port": other.getsockname()[1]}
+        (tmp_path / "openbao" / "ports.json").write_text(json.dumps(ports))
+        child = OpenBaoChild(tmp_path / "openbao", tls)
+        try:
+            with pytest.raises(OpenBaoNotReady):
+                child.start()
+        finally:
+            child.stop()
+        assert ports["port"] == child.port
+
+
+def test_a_state_folder_that_hcl_would_read_is_refused(tmp_path: Path) -> None:
+    child = OpenBaoChild(tmp_path / 'a"b', make_tls(tmp_path / "tls"))
+    with pytest.raises(OpenBaoNotReady) as refused:
+        child.start()
+    assert "another state folder" in refused.value.fix
+
+
+def test_an_answer_cut_short_by_its_death_is_no_answer(tmp_path: Path) -> None:
+    child = OpenBaoChild(tmp_path / "openbao", make_tls(tmp_path / "tls"))
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(child.tls.cert_file, child.tls.key_file)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        child.port = server.getsockname()[1]
+
+        def dies() -> None:
+            for cut in (b"HTTP/1.1 200 OK\r\nContent-Length: 99\r\n\r\n{", b"\r\n"):
+                connection = context.wrap_socket(server.accept()[0], server_side=True)
+                connection.recv(4096)
+                connection.sendall(cut)
+                connection.close()
+
+        thread = threading.Thread(target=dies)
+        thread.start()
+        assert [0, 0] == [child.health(), child.health()]
+        thread.join()
 
 
 def test_it_dies_with_its_parent(tmp_path: Path) -> None:
