@@ -12,9 +12,8 @@ import asyncio
 import contextlib
 import secrets
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import asdict
-from typing import Any, Final
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
 
 from evidence.errors import EvidenceError
 from evidence.logs import get_logger
@@ -23,16 +22,10 @@ from keymgmt import conductor_rules as rules
 from keymgmt import rotation_sak
 from keymgmt.bell import Bell
 from keymgmt.custody import LinkKeys
-from keymgmt.derive import associated_data
-from keymgmt.errors import (
-    CouldNotTell,
-    KeymgmtError,
-    RotationRefused,
-    SaidNo,
-    StaleLease,
-)
+from keymgmt.errors import KeymgmtError, RotationRefused, StaleLease
 from keymgmt.evidencing import drafts
 from keymgmt.journal import Journal, Loaded, OpEntry, Request, Save
+from keymgmt.key_steps import KeySteps
 from keymgmt.lease import Lease, Term
 from keymgmt.limits import LIMITS, Limits
 from keymgmt.linkstatus import LinkStatus, Presence, describe, view_of
@@ -40,7 +33,6 @@ from keymgmt.model import LinkSpec, partners
 from keymgmt.operations import PARAMS, OpKind, take
 from keymgmt.rotation import (
     Command,
-    Outcome,
     Rotation,
     Table,
     begin,
@@ -52,7 +44,6 @@ from keymgmt.rotation import (
 from keymgmt.scheduler import View, Wait, decide
 
 log = get_logger("keymgmt.conductor")
-_KMS: Final = frozenset({"mint", "wrap", "destroy"})
 _MOST_PASSES: Final = 24  # steps that one wake-up may walk without giving others a turn
 
 
@@ -74,7 +65,7 @@ class Conductor:
         on_change: Callable[[str, Rotation], None] | None = None,
     ) -> None:
         self._links = links
-        self._keys = keys
+        self._key_steps = KeySteps(keys)
         self._presence = presence
         self._bell = bell
         self._clock = clock
@@ -88,7 +79,6 @@ class Conductor:
         self._lease = Lease(database, holder=self.holder, ttl_ns=ttl_ns, clock=clock)
         self.term: Term | None = None
         self._adopted = 0
-        self._custody_says: dict[str, str] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
 
     # --- running ----------------------------------------------------------------------------------------
@@ -221,20 +211,23 @@ class Conductor:
 
     async def _advance(self, spec: LinkSpec, loaded: Loaded, state: Rotation) -> int:
         now = self._clock()
-        after = self._absorb(spec, loaded, state, now)
-        if after is state and await self._answer_refusals(spec, loaded, state):
+        owed = outstanding(state, spec, self._table, now)
+        after = self._absorb(spec, loaded, state, owed, now)
+        if after is state and await self._answer_refusals(loaded, state, owed):
             return self._limits.reconcile_ms
         if after is state:
-            after = await self._custody(spec, state)
-        if after is not state or self._missing(spec, loaded, state):
+            after = await self._custody(spec, state, owed)
+        if after is not state or _missing(loaded, state, owed):
             await self._write(spec, loaded, state, after)
             return 0
-        return self._until(spec, state)
+        return self._until(spec, state, now)
 
-    def _absorb(self, spec: LinkSpec, loaded: Loaded, state: Rotation, now: int) -> Rotation:
+    def _absorb(
+        self, spec: LinkSpec, loaded: Loaded, state: Rotation, owed: Sequence[Command], now: int
+    ) -> Rotation:
         """Feed every answered operation of the present step into the machine, then let time pass."""
         after = state
-        for command in outstanding(state, spec, self._table, now):
+        for command in owed:
             entry = loaded.operations.get(state.command_id(command.slot))
             if entry is None or entry.status in {"pending", "cancelled"}:
                 continue
@@ -245,13 +238,14 @@ class Conductor:
                 return after
         return tick(after, spec, self._table, now)
 
-    async def _answer_refusals(self, spec: LinkSpec, loaded: Loaded, state: Rotation) -> bool:
-        """Order anew what an agent turned away unseen.
+    async def _answer_refusals(self, loaded: Loaded, state: Rotation, owed: Sequence[Command]) -> bool:
+        """Order anew what an agent turned away unseen; of the present step only, never of one that was left.
 
         It may have seen a higher token or sequence than ours: the database was restored, or we are stale.
         Only the database says who leads; if that is still us, we continue above what it reported.
         """
-        refused = self._turned_away(spec, loaded, state)
+        entries = (loaded.operations.get(state.command_id(command.slot)) for command in owed)
+        refused = [e for e in entries if e is not None and rules.fenced_off(e, self._term())]
         if not refused:
             return False
         tokens = [rules.known(entry) for entry in refused if rules.code(entry) == rules.STALE]
@@ -259,52 +253,24 @@ class Conductor:
         if tokens and max(tokens) >= self._term().token:
             self.term = await self._lease.raise_above(self._term(), max(tokens))
             await self._adopt()
-            log.warning("fence_raised", link=spec.name, rotation=state.rotation, above=max(tokens))
+            log.warning("fence_raised", link=state.link, rotation=state.rotation, above=max(tokens))
         if places:
-            await self.journal.raise_sequence(self._term(), spec.name, max(places))
+            await self.journal.raise_sequence(self._term(), state.link, max(places))
         await self.journal.reopen(self._term(), [entry.op_id for entry in refused])
         for entry in refused:
             self._bell.ring(f"agent:{entry.agent}")
         return True
 
-    def _turned_away(self, spec: LinkSpec, loaded: Loaded, state: Rotation) -> list[OpEntry]:
-        """Of the present step only: an order of a step that was left must never be given again."""
-        owed = outstanding(state, spec, self._table, self._clock())
-        entries = (loaded.operations.get(state.command_id(command.slot)) for command in owed)
-        return [e for e in entries if e is not None and rules.fenced_off(e, self._term())]
-
-    def _missing(self, spec: LinkSpec, loaded: Loaded, state: Rotation) -> bool:
-        """True when a command of the present step is not journalled yet: a wait has ended."""
-        return any(
-            command.kind not in _KMS and state.command_id(command.slot) not in loaded.operations
-            for command in outstanding(state, spec, self._table, self._clock())
-        )
-
-    async def _custody(self, spec: LinkSpec, state: Rotation) -> Rotation:
+    async def _custody(self, spec: LinkSpec, state: Rotation, owed: Sequence[Command]) -> Rotation:
         """Make the key store's part of the present step; the journal already says that it was intended."""
-        now = self._clock()
-        command = next((c for c in outstanding(state, spec, self._table, now) if c.kind in _KMS), None)
+        command = next((command for command in owed if command.side is None), None)
         if command is None:
             return state
-        try:
-            result = await asyncio.to_thread(self._call_keys, spec, command)
-        except CouldNotTell as error:
-            self._custody_says[spec.name] = str(error)
-            return tick(state, spec, self._table, self._clock())
-        except SaidNo as error:
-            outcome = Outcome("refused", {}, str(error))
-        else:
-            outcome = Outcome("done", result)
-        self._custody_says.pop(spec.name, None)
-        return with_outcome(state, spec, self._table, command.slot, outcome, self._clock())
-
-    def _call_keys(self, spec: LinkSpec, command: Command) -> dict[str, Any]:
-        if command.kind == "mint":
-            return {"version": self._keys.rotate(spec.name)}
-        if command.kind == "wrap":
-            wrapped = self._keys.wrapped(spec.name, associated_data(command.params["ad"]))
-            return {"ciphertext": wrapped.ciphertext, "version": wrapped.version}
-        return asdict(self._keys.destroy(spec.name, command.params["version"]))
+        outcome = await self._key_steps.make(spec.name, command)
+        now = self._clock()
+        if outcome is None:
+            return tick(state, spec, self._table, now)
+        return with_outcome(state, spec, self._table, command.slot, outcome, now)
 
     async def _write(
         self,
@@ -323,7 +289,7 @@ class Conductor:
             entry=rules.standing(loaded.entry, after, self._limits, now),
             operations=orders,
             cancel=rules.cancelled(before, after, loaded),
-            drafts=drafts(before, after, token=term.token, epoch=self._keys.epoch),
+            drafts=drafts(before, after, token=term.token, epoch=self._key_steps.epoch),
             request=request,
             purge="ciphertext" not in after.memo,
             apart=partners(spec, self._links()) if before is None else frozenset(),
@@ -348,9 +314,9 @@ class Conductor:
             orders.append(OpEntry(op_id, spec.name, agent, command.side, command.kind, command.params))
         return orders
 
-    def _until(self, spec: LinkSpec, state: Rotation) -> int:
-        due_ms = (wakes_ns(state, spec, self._table) - self._clock()) // 1_000_000 + 1
-        most = 500 if spec.name in self._custody_says else self._limits.reconcile_ms
+    def _until(self, spec: LinkSpec, state: Rotation, now: int) -> int:
+        due_ms = (wakes_ns(state, spec, self._table) - now) // 1_000_000 + 1
+        most = 500 if self._key_steps.away(spec.name) else self._limits.reconcile_ms
         return max(20, min(due_ms, most)) if due_ms > 0 else most
 
     def _term(self) -> Term:
@@ -393,4 +359,12 @@ class Conductor:
         past = await self.journal.recent(link, recent)
         now = self._clock()
         view = self._view(spec, loaded)
-        return describe(spec, loaded, view, past, self._table, self._custody_says.get(link, ""), now)
+        return describe(spec, loaded, view, past, self._table, self._key_steps.away(link), now)
+
+
+def _missing(loaded: Loaded, state: Rotation, owed: Sequence[Command]) -> bool:
+    """True when a command of the present step is not journalled yet: a wait has ended."""
+    return any(
+        command.side is not None and state.command_id(command.slot) not in loaded.operations
+        for command in owed
+    )

@@ -57,15 +57,15 @@ class Pause:
         conductor.journal.save = paused  # type: ignore[method-assign]
 
     def custody(self, conductor: Conductor, kind: str) -> None:
-        call = conductor._call_keys
+        call = conductor._key_steps.call
 
-        def paused(spec: Any, command: Any) -> dict[str, Any]:
+        def paused(link: str, command: Any) -> dict[str, Any]:
             if command.kind == kind and not self.reached.is_set():
                 self.reached.set()
                 self.go.wait()
-            return call(spec, command)
+            return call(link, command)
 
-        conductor._call_keys = paused  # type: ignore[method-assign]
+        conductor._key_steps.call = paused  # type: ignore[method-assign]
 
 
 async def pause_and_succeed(rig: Rig, pause: Pause, stale: Conductor) -> None:
