@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Protocol
+from dataclasses import dataclass
+from typing import Any, Final, Protocol
 
 from keymgmt.journal import Loaded
 from keymgmt.limits import Limits
 from keymgmt.model import SIDES, LinkSpec
 from keymgmt.rotation import Rotation, Table, outstanding
 from keymgmt.scheduler import View, Wait, decide
+
+_BY_KEY_STORE: Final = " by the key store"
 
 
 class Presence(Protocol):
@@ -48,7 +50,7 @@ class LinkStatus:
     last_end: str | None
     last_why: str | None
     custody: str = ""
-    recent: tuple[Rotation, ...] = field(default=())
+    recent: tuple[Rotation, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """What the API shows: public ids, states and reasons."""
@@ -134,7 +136,7 @@ def waits_for(spec: LinkSpec, state: Rotation | None, table: Table, now_ns: int)
     if state is None:
         return ()
     return tuple(
-        f"{c.kind} by {spec.end(c.side).agent}" if c.side is not None else f"{c.kind} by the key store"
+        f"{c.kind} by {spec.end(c.side).agent}" if c.side is not None else f"{c.kind}{_BY_KEY_STORE}"
         for c in outstanding(state, spec, table, now_ns)
     )
 
@@ -146,7 +148,7 @@ def _why(  # noqa: PLR0917
     if state is None:
         decision = decide(spec, view, now_ns)
         return decision if isinstance(decision, Wait) else Wait("starting", decision.reason)
-    if custody:
+    if custody and any(text.endswith(_BY_KEY_STORE) for text in waiting):
         return Wait("key store", custody, "unseal or restart OpenBao")
     detail = "; ".join(text for text in (state.alarm, state.cause, state.waits) if text)
     detail = detail or (f"waiting for {', '.join(waiting)}" if waiting else "waiting")
@@ -157,7 +159,7 @@ def _command(spec: LinkSpec, state: Rotation, waiting: Sequence[str]) -> str:
     """What an operator does about an open rotation; nothing while it runs as it should."""
     if not state.alarm:
         return ""
-    silent = [text.rpartition(" by ")[2] for text in waiting if not text.endswith("by the key store")]
+    silent = [text.rpartition(" by ")[2] for text in waiting if not text.endswith(_BY_KEY_STORE)]
     if silent:
         return f"start or repair agent {silent[0]}"
     if waiting:

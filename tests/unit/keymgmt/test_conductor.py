@@ -119,6 +119,19 @@ async def test_a_key_store_away_is_named_and_nothing_is_installed(rig: Rig) -> N
     assert {A: 0, B: 0} == rig.world.lost
 
 
+async def test_a_key_store_that_was_away_is_not_named_while_an_agent_is_what_is_waited_for(rig: Rig) -> None:
+    await rig.keyed()
+    rig.world.kms.up = False
+    await rig.conductor.rotate("l1", "anna")
+    assert "not started" == (await rig.until_end()).end
+    rig.world.kms.up = True
+    await rig.conductor.rotate("l1", "anna")
+    await rig.conductor.reconcile("l1")
+    assert rig.conductor._key_steps.away("l1"), "it was not asked since"
+    why = (await rig.conductor.status("l1")).why
+    assert ("rotation in step survey", "waiting for read by l1-a, read by l1-b") == (why.check, why.detail)
+
+
 async def test_a_dead_secy_is_keyed_anew_without_being_asked(rig: Rig) -> None:
     await rig.keyed()
     rig.world.died = True
