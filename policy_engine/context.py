@@ -42,42 +42,14 @@ Nothing is computed from the current time here: `now` is an input of the engine.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from policy_engine.facts.extract import TYPED
+from policy_engine.gate.posture import LinkPosture
 from policy_engine.landing import landing
 from policy_engine.limits import LIMITS
 from policy_engine.resources.model import Cluster, NamespaceBinding
 from policy_engine.resources.resource_set import ResourceSet
-
-
-class Posture(Protocol):
-    """What context reads of a `LinkPosture` (policy_engine.gate.posture)."""
-
-    @property
-    def state(self) -> str:
-        """One of open | closed | none."""
-
-    @property
-    def posture(self) -> str:
-        """One of encrypted | violation | unknown."""
-
-    @property
-    def reason(self) -> str:
-        """Why, for people."""
-
-    @property
-    def since_ns(self) -> int:
-        """When it became so."""
-
-    @property
-    def fresh_until_ns(self) -> int:
-        """From then on it is unknown."""
-
-    @property
-    def generation(self) -> int:
-        """Counts changes of this link's posture."""
-
 
 _NOT_GRANTED: Final[Mapping[str, Any]] = {"granted": False}
 _UNKNOWN: Final[Mapping[str, Any]] = {
@@ -91,7 +63,7 @@ _UNKNOWN: Final[Mapping[str, Any]] = {
 
 
 def context(
-    facts: Mapping[str, Any], resources: ResourceSet, postures: Mapping[str, Posture]
+    facts: Mapping[str, Any], resources: ResourceSet, postures: Mapping[str, LinkPosture]
 ) -> dict[str, Any]:
     """The slice for one decision (see the module docstring for the shape).
 
@@ -247,7 +219,7 @@ def _reads(
             )
 
 
-def _links(out: dict[str, Any], resources: ResourceSet, postures: Mapping[str, Posture]) -> None:
+def _links(out: dict[str, Any], resources: ResourceSet, postures: Mapping[str, LinkPosture]) -> None:
     links = out["links"]
     for read in out["reads"]:
         for name in read["links"]:
@@ -255,7 +227,7 @@ def _links(out: dict[str, Any], resources: ResourceSet, postures: Mapping[str, P
                 links[name] = {"encryption": resources.links[name].encryption, **_posture(postures.get(name))}
 
 
-def _posture(posture: Posture | None) -> Mapping[str, Any]:
+def _posture(posture: LinkPosture | None) -> Mapping[str, Any]:
     if posture is None:
         return _UNKNOWN
     return {

@@ -14,11 +14,12 @@ from typing import Any, Final, NamedTuple
 
 from policy_engine.admission.deps import AdmissionDeps, Policy
 from policy_engine.admission.protocol import Review
-from policy_engine.context import Posture, context
+from policy_engine.context import context
 from policy_engine.facts import facts as facts_of
 from policy_engine.facts import old_facts, only_metadata_differs
+from policy_engine.gate.posture import LinkPosture
 from policy_engine.resources.resource_set import ResourceSet
-from policy_engine.rules.decision import Decision, Reason, decide
+from policy_engine.rules.decision import Before, Decision, Reason, decide
 from policy_engine.rules.engine import engine_input
 
 OWN_GROUP: Final = "sluicegate.io"
@@ -29,7 +30,7 @@ GOVERNED_DELETES: Final = frozenset(
 # Fields that a finalizer removal changes by itself.
 _MOVING: Final = frozenset({"finalizers", "managedFields", "resourceVersion", "generation"})
 
-ContextOf = Callable[[Mapping[str, Any], ResourceSet, Mapping[str, Posture]], Mapping[str, Any]]
+ContextOf = Callable[[Mapping[str, Any], ResourceSet, Mapping[str, LinkPosture]], Mapping[str, Any]]
 
 PLATFORM: Final = "platform_namespace"
 DELETE: Final = "delete_not_governed"
@@ -77,10 +78,11 @@ def judge(
         decision = _unjudged(policy, found, slice_, now_ns)
     else:
 
-        def old() -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+        def old() -> Before:
             before = old_facts(request, lookup, cluster=cluster)
             assert before is not None  # asked only when the review has an old object
-            return before, context_of(before, resources, postures)
+            slice_before = context_of(before, resources, postures)
+            return Before(before, slice_before, only_metadata_differs(request))
 
         has_old = review.operation == "UPDATE" and request.get("oldObject") is not None
         decision = decide(
@@ -90,7 +92,6 @@ def judge(
             slice_,
             old if has_old else None,
             now_ns,
-            untouched=has_old and only_metadata_differs(request),
         )
         if not decision.allowed and only_failed(decision) and fails_open(review):
             decision, failed_open = decision._replace(allowed=True, reasons=()), True

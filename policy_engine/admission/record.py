@@ -6,7 +6,7 @@ hash can stand in the API server's audit log before the ledger has the record.
 """
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
 from evidence.canonical import Encoded
@@ -110,22 +110,11 @@ def _sensitive(judged: Judged) -> dict[str, Any]:
         "uid": judged.review.uid,
     }
     if decision.reasons:
-        body["reasons"] = [_shown(reason) for reason in decision.reasons]
+        body["reasons"] = [reason.shown() for reason in decision.reasons]
     if decision.warnings:
-        body["warnings"] = [_shown(reason) for reason in decision.warnings]
+        body["warnings"] = [reason.shown() for reason in decision.warnings]
     return body
 
 
 def _rules(reasons: Sequence[Reason]) -> list[str]:
     return sorted({reason.rule for reason in reasons}) if reasons else []
-
-
-def _shown(reason: Reason) -> Mapping[str, Any]:
-    return {
-        "fix": reason.fix,
-        "params": reason.params,
-        "path": reason.path,
-        "rule": reason.rule,
-        "subject": reason.subject,
-        "text": reason.text,
-    }

@@ -12,7 +12,8 @@ from typing import Any, Final
 import orjson
 
 from evidence.errors import NotCanonical
-from policy_engine.context import Posture, context
+from policy_engine.context import context
+from policy_engine.gate.posture import LinkPosture
 from policy_engine.resources.resource_set import ResourceSet
 from policy_engine.rules.engine import Prepared
 
@@ -25,10 +26,10 @@ class Slices:
 
     def __init__(self) -> None:
         self._resources: ResourceSet | None = None
-        self._made: dict[bytes, tuple[Prepared, tuple[tuple[str, Posture | None], ...]]] = {}
+        self._made: dict[bytes, tuple[Prepared, tuple[tuple[str, LinkPosture | None], ...]]] = {}
 
     def of(
-        self, facts: Mapping[str, Any], resources: ResourceSet, postures: Mapping[str, Posture]
+        self, facts: Mapping[str, Any], resources: ResourceSet, postures: Mapping[str, LinkPosture]
     ) -> Mapping[str, Any]:
         """As `context` gives it; the result is shared and must not be changed."""
         pods = facts["pods"]
@@ -57,7 +58,7 @@ class Slices:
         key: bytes,
         facts: Mapping[str, Any],
         resources: ResourceSet,
-        postures: Mapping[str, Posture],
+        postures: Mapping[str, LinkPosture],
     ) -> Mapping[str, Any]:
         made = context(facts, resources, postures)
         try:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from policy_engine.context import Posture, context
+from policy_engine.context import context
 from policy_engine.errors import ObjectUnreadable, UsageError
 from policy_engine.facts import Lookup, facts, old_facts, only_metadata_differs
 from policy_engine.gate.posture import LinkPosture
@@ -20,7 +20,7 @@ from policy_engine.resources.manifests import Manifest, read_manifests
 from policy_engine.resources.objects import nearest
 from policy_engine.resources.resource_set import ResourceSet
 from policy_engine.rules.bundle import Bundle, shipped
-from policy_engine.rules.decision import Decision, Reason, decide
+from policy_engine.rules.decision import Before, Decision, decide
 from policy_engine.rules.wasm import WasmEngine
 
 _FOREVER_NS = 2**63 - 1
@@ -90,7 +90,7 @@ class _Judge:
     engine: WasmEngine
     bundle: Bundle
     resources: ResourceSet
-    postures: Mapping[str, Posture]
+    postures: Mapping[str, LinkPosture]
     lookup: Lookup
     now_ns: int
 
@@ -101,13 +101,13 @@ class _Judge:
         before = old_facts(request, self.lookup, cluster=cluster)
         old = None
         if before is not None and request.get("operation") == "UPDATE":
-            old = partial(self._old, before)
-        untouched = old is not None and only_metadata_differs(request)
-        decision = decide(self.engine, self.bundle, new, slice_, old, self.now_ns, untouched=untouched)
+            old = partial(self._old, before, request)
+        decision = decide(self.engine, self.bundle, new, slice_, old, self.now_ns)
         return decision, new["subject"]
 
-    def _old(self, before: Mapping[str, Any]) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
-        return before, context(before, self.resources, self.postures)
+    def _old(self, before: Mapping[str, Any], request: Mapping[str, Any]) -> Before:
+        slice_ = context(before, self.resources, self.postures)
+        return Before(before, slice_, only_metadata_differs(request))
 
 
 def _cluster_of(manifest: Manifest, resources: ResourceSet) -> str:
@@ -130,7 +130,7 @@ def _objects(manifests: Iterable[tuple[str, Manifest]]) -> list[Mapping[str, Any
     return [obj for obj in found if isinstance(obj, dict)]
 
 
-def _assumed(resources: ResourceSet, *, encrypted: bool) -> dict[str, Posture]:
+def _assumed(resources: ResourceSet, *, encrypted: bool) -> dict[str, LinkPosture]:
     """Every keyed link that must be encrypted, as if it were open and proved so for ever, or not proved."""
     good = LinkPosture(
         encryption="required",
@@ -155,21 +155,10 @@ def _entry(file: str, index: int, subject: Mapping[str, Any], decision: Decision
         "kind": subject["kind"],
         "name": subject["name"] or subject.get("generateName", ""),
         "allowed": decision.allowed,
-        "reasons": [_reason(r) for r in decision.reasons],
-        "warnings": [_reason(r) for r in decision.warnings],
+        "reasons": [r.shown() for r in decision.reasons],
+        "warnings": [r.shown() for r in decision.warnings],
         "policy_digest": decision.policy_digest,
         "input_digest": decision.input_digest,
-    }
-
-
-def _reason(reason: Reason) -> dict[str, Any]:
-    return {
-        "rule": reason.rule,
-        "text": reason.text,
-        "fix": reason.fix,
-        "path": reason.path,
-        "subject": reason.subject,
-        "params": dict(reason.params),
     }
 
 

@@ -49,10 +49,21 @@ _UNKNOWN: Final = RuleMeta(
     unresolved="deny",
     needs=(),
 )
-# Gives the old object's facts and context; called only when the new object violates. The context must
-# be the slice for the *old* facts, over the same resources and postures: a slice made for the new
-# facts would show the old object the new object's sites, and everything would look old.
-Old = Callable[[], tuple[Facts, Context]]
+
+
+class Before(NamedTuple):
+    """The old object of an update.
+
+    Attributes:
+        facts: Facts of the old object.
+        context: The slice for the *old* facts, over the same resources and postures: a slice made for the
+            new facts would show the old object the new object's sites, and everything would look old.
+        untouched: The update changes metadata only, and no annotation (`facts.only_metadata_differs`).
+    """
+
+    facts: Facts
+    context: Context
+    untouched: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +77,17 @@ class Reason:
     params: Params
     subject: str = ""
     severity: str = "high"
+
+    def shown(self) -> dict[str, Any]:
+        """As records and reports have it; the severity stands in the bundle."""
+        return {
+            "rule": self.rule,
+            "text": self.text,
+            "fix": self.fix,
+            "path": self.path,
+            "subject": self.subject,
+            "params": self.params,
+        }
 
 
 class Waiver(Protocol):
@@ -102,11 +124,10 @@ def decide(  # noqa: PLR0917 - the order is that of the question: engine(policy,
     bundle: Bundle,
     facts: Facts,
     context: Context,
-    old: Old | None,
+    old: Callable[[], Before] | None,
     now_ns: int,
     *,
     waivers: Sequence[Waiver] = (),
-    untouched: bool = False,
 ) -> Decision:
     """Decide one object. Never raises for what the object holds: it denies, with the reason.
 
@@ -115,19 +136,18 @@ def decide(  # noqa: PLR0917 - the order is that of the question: engine(policy,
         bundle: The trusted bundle: texts and severities.
         facts: Facts of the new object.
         context: The slice of declared state for these facts.
-        old: For an update: gives (facts, context) of the old object, called only when needed.
+        old: For an update: gives the old object, called only when the new one violates.
         now_ns: The moment of deciding.
         waivers: Exceptions in force.
-        untouched: The update changes metadata only, and no annotation (`facts.only_metadata_differs`).
     """
     asked, found, warned = _judge(engine, bundle, facts, context, now_ns)
     advice = [row for row in found if _meta(bundle, row).severity == ADVICE]
     denials = [row for row in found if _meta(bundle, row).severity != ADVICE]
     warned += advice
     if denials and old is not None:
-        old_facts, old_context = old()
-        _, before, _ = _judge(engine, bundle, old_facts, old_context, now_ns)
-        denials, excused = _new_only(denials, before, facts, old_facts, untouched)
+        before = old()
+        _, rows, _ = _judge(engine, bundle, before.facts, before.context, now_ns)
+        denials, excused = _new_only(denials, rows, facts, before)
         warned += excused
     denials, waived, used = apply_waivers(bundle, denials, waivers, facts)
     return Decision(
@@ -177,15 +197,15 @@ def _evaluate(engine: Engine, bundle: Bundle, asked: EngineInput) -> Result:
 
 
 def _new_only(
-    denials: list[Violation], before: list[Violation], facts: Facts, old_facts: Facts, untouched: bool
+    denials: list[Violation], old_rows: list[Violation], facts: Facts, before: Before
 ) -> tuple[list[Violation], list[Violation]]:
     """Split into (what the update brings, what was there)."""
     # An old object that could not be judged excuses nothing.
-    if any(row.rule == builtin.NO_RESULT for row in before):
+    if any(row.rule == builtin.NO_RESULT for row in old_rows):
         return denials, []
-    never = _NEVER_EXCUSED - {builtin.UNREADABLE} if untouched else _NEVER_EXCUSED
-    excused = {row.key for row in before if row.rule not in never}
-    if not _same_governed(facts, old_facts):
+    never = _NEVER_EXCUSED - {builtin.UNREADABLE} if before.untouched else _NEVER_EXCUSED
+    excused = {row.key for row in old_rows if row.rule not in never}
+    if not _same_governed(facts, before.facts):
         excused = {key for key in excused if key[0] != builtin.UNBOUND}
     return (
         [row for row in denials if row.key not in excused],

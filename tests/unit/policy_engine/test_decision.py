@@ -16,7 +16,7 @@ from policy_engine.context import context as context_of
 from policy_engine.errors import EngineNoResult
 from policy_engine.facts import NoLookup, request_for
 from policy_engine.facts import facts as facts_of
-from policy_engine.rules.decision import apply_waivers, decide
+from policy_engine.rules.decision import Before, apply_waivers, decide
 from policy_engine.rules.engine import Result, Violation
 from policy_engine.rules.wasm import WasmEngine
 
@@ -50,7 +50,7 @@ def thing(name="new", *fake, **facts):
 
 
 def judged(facts, old=None, context=TRAIN.context, engine=None, waivers=(), now=NOW):
-    before = None if old is None else lambda: (old, context)
+    before = None if old is None else lambda: Before(old, context)
     return decide(engine or FakeEngine(), shipped(), facts, context, before, now, waivers=waivers)
 
 
@@ -152,7 +152,9 @@ def test_the_old_object_is_judged_by_its_own_context():
     moved["landing"][0]["sites"] = ["aws-eu-west"]
     moved["reads"] = []
     facts = {**TRAIN.facts, "pods": [{**TRAIN.facts["pods"][0], "datasets": []}]}
-    decision = decide(engine, shipped(), facts, moved, lambda: (facts, {**TRAIN.context, "reads": []}), NOW)
+    decision = decide(
+        engine, shipped(), facts, moved, lambda: Before(facts, {**TRAIN.context, "reads": []}), NOW
+    )
     assert {"residency.placement", "tenancy.jurisdiction"} == set(rules(decision.reasons))
     engine.close()
 

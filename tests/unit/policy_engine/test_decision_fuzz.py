@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import random
+from functools import partial
 
 import pytest
 from facts_help import pod
@@ -12,7 +13,7 @@ from rules_world import NOW, estate, example_requests, postures, shipped
 from policy_engine.context import context
 from policy_engine.facts import facts, old_facts, only_metadata_differs, request_for
 from policy_engine.inventory.static import StaticLookup
-from policy_engine.rules.decision import decide
+from policy_engine.rules.decision import Before, decide
 from policy_engine.rules.engine import engine_input
 from policy_engine.rules.wasm import WasmEngine
 
@@ -128,6 +129,10 @@ def damaged(source, rng):
     return whole
 
 
+def was(before, request):
+    return Before(before, context(before, estate(), postures()), only_metadata_differs(request))
+
+
 @pytest.mark.parametrize("seed", range(4))
 def test_there_is_always_a_decision(seed):
     rng = random.Random(seed)
@@ -141,9 +146,8 @@ def test_there_is_always_a_decision(seed):
         found, before = facts(request, lookup, cluster=cluster), old_facts(request, lookup, cluster=cluster)
         slice_ = context(found, estate(), postures())
         engine_input(found, slice_, NOW)  # within the canonical domain
-        old = (lambda old=before: (old, context(old, estate(), postures()))) if before else None
-        untouched = only_metadata_differs(request)
-        decision = decide(engine, shipped(), found, slice_, old, NOW, untouched=untouched)
+        old = partial(was, before, request) if before else None
+        decision = decide(engine, shipped(), found, slice_, old, NOW)
         assert "engine.no_result" not in {r.rule for r in decision.reasons}
         assert all(r.text and r.path.isprintable() for r in (*decision.reasons, *decision.warnings))
     engine.close()

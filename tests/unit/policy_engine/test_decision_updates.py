@@ -14,7 +14,7 @@ from policy_engine.context import context
 from policy_engine.facts import NoLookup, facts, old_facts, only_metadata_differs, request_for
 from policy_engine.inventory.static import StaticLookup
 from policy_engine.limits import LIMITS
-from policy_engine.rules.decision import decide
+from policy_engine.rules.decision import Before, decide
 from policy_engine.rules.wasm import WasmEngine
 
 NONE = {"sluicegate.io/datasets": "none"}
@@ -29,7 +29,8 @@ def judged(request, lookup=None):
     lookup = lookup or NoLookup()
     found = facts(request, lookup, cluster="train-us")
     before = old_facts(request, lookup, cluster="train-us")
-    old = None if before is None else lambda: (before, context(before, estate(), postures()))
+    slice_before = None if before is None else context(before, estate(), postures())
+    old = None if before is None else lambda: Before(before, slice_before, only_metadata_differs(request))
     return decide(
         engine(),
         shipped(),
@@ -37,7 +38,6 @@ def judged(request, lookup=None):
         context(found, estate(), postures()),
         old,
         NOW,
-        untouched=old is not None and only_metadata_differs(request),
     )
 
 
