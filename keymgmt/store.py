@@ -7,7 +7,7 @@ version is destroyed (rotation.md section 1.4).
 
 from __future__ import annotations
 
-from sqlalchemy import BigInteger, CheckConstraint, Column, Text
+from sqlalchemy import BigInteger, CheckConstraint, Text
 from sqlmodel import Field, SQLModel
 
 from evidence.store import metadata
@@ -20,10 +20,10 @@ class LeaseRow(SQLModel, table=True):
     __table_args__ = (CheckConstraint("token >= 0", name="token"),)
 
     name: str = Field(primary_key=True)
-    token: int = Field(sa_column=Column(BigInteger, nullable=False))
+    token: int = Field(sa_type=BigInteger)
     holder: str
-    expires_ns: int = Field(sa_column=Column(BigInteger, nullable=False))
-    writes: int = Field(sa_column=Column(BigInteger, nullable=False))
+    expires_ns: int = Field(sa_type=BigInteger)
+    writes: int = Field(sa_type=BigInteger)
 
 
 class KeyedLinkRow(SQLModel, table=True):
@@ -33,12 +33,12 @@ class KeyedLinkRow(SQLModel, table=True):
     __table_args__ = (CheckConstraint("op_seq >= 0 AND failures >= 0", name="counts"),)
 
     link: str = Field(primary_key=True)
-    op_seq: int = Field(sa_column=Column(BigInteger, nullable=False))
-    live: str | None = Field(default=None, sa_column=Column(Text))
+    op_seq: int = Field(sa_type=BigInteger)
+    live: str | None = Field(default=None, sa_type=Text)
     failures: int
-    retry_ns: int = Field(sa_column=Column(BigInteger, nullable=False))
+    retry_ns: int = Field(sa_type=BigInteger)
     last_end: str | None = Field(default=None)
-    last_why: str | None = Field(default=None, sa_column=Column(Text))
+    last_why: str | None = Field(default=None, sa_type=Text)
 
 
 class RotationRow(SQLModel, table=True):
@@ -57,11 +57,11 @@ class RotationRow(SQLModel, table=True):
     open_link: str | None = Field(default=None, unique=True)
     kind: str
     step: str
-    state: str = Field(sa_column=Column(Text, nullable=False))
+    state: str = Field(sa_type=Text)
     ended: str | None = Field(default=None)
-    started_ns: int = Field(sa_column=Column(BigInteger, nullable=False))
-    updated_ns: int = Field(sa_column=Column(BigInteger, nullable=False))
-    token: int = Field(sa_column=Column(BigInteger, nullable=False))
+    started_ns: int = Field(sa_type=BigInteger)
+    updated_ns: int = Field(sa_type=BigInteger)
+    token: int = Field(sa_type=BigInteger)
 
 
 class OperationRow(SQLModel, table=True):
@@ -79,15 +79,15 @@ class OperationRow(SQLModel, table=True):
     side: str
     rotation: str | None = Field(default=None, index=True)
     kind: str
-    params: str = Field(sa_column=Column(Text, nullable=False))
-    token: int = Field(sa_column=Column(BigInteger, nullable=False))
+    params: str = Field(sa_type=Text)
+    token: int = Field(sa_type=BigInteger)
     holder: str
-    op_seq: int = Field(sa_column=Column(BigInteger, nullable=False))
+    op_seq: int = Field(sa_type=BigInteger)
     status: str = Field(index=True)
-    result: str | None = Field(default=None, sa_column=Column(Text))
-    why: str = Field(default="", sa_column=Column(Text, nullable=False))
-    created_ns: int = Field(sa_column=Column(BigInteger, nullable=False))
-    acked_ns: int | None = Field(default=None, sa_column=Column(BigInteger))
+    result: str | None = Field(default=None, sa_type=Text)
+    why: str = Field(default="", sa_type=Text)
+    created_ns: int = Field(sa_type=BigInteger)
+    acked_ns: int | None = Field(default=None, sa_type=BigInteger)
 
 
 class RotateRequestRow(SQLModel, table=True):
@@ -99,7 +99,7 @@ class RotateRequestRow(SQLModel, table=True):
     rotation: str = Field(primary_key=True)
     link: str = Field(index=True)
     asked_by: str
-    asked_ns: int = Field(sa_column=Column(BigInteger, nullable=False))
+    asked_ns: int = Field(sa_type=BigInteger)
     answer: str
 
 
@@ -112,8 +112,8 @@ class AgentRow(SQLModel, table=True):
     link: str
     endpoint: str
     certificate_digest: str
-    not_after_ns: int = Field(sa_column=Column(BigInteger, nullable=False))
-    first_seen_ns: int = Field(sa_column=Column(BigInteger, nullable=False))
+    not_after_ns: int = Field(sa_type=BigInteger)
+    first_seen_ns: int = Field(sa_type=BigInteger)
 
 
 __all__ = [
