@@ -29,7 +29,7 @@ from cryptography.hazmat.primitives.serialization import (
 )
 from cryptography.x509.oid import NameOID
 
-from keymgmt.agents.state import sync_folder
+from evidence.durable import sync_folder
 from keymgmt.errors import CouldNotTell
 
 

@@ -19,6 +19,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
+from evidence.durable import replace, sync_folder
 from keymgmt.errors import CouldNotTell
 
 ACKS_KEPT: Final = 64  # stored results of operations, for repeats
@@ -66,23 +67,7 @@ class StateFolder:
 
     def write(self, name: str, doc: Mapping[str, Any]) -> None:
         """Replace a document durably."""
-        self.write_octets(name, json.dumps(doc, separators=(",", ":")).encode())
-
-    def write_octets(self, name: str, octets: bytes) -> None:
-        """Replace a file durably."""
-        temporary = self.folder / f".{name}.{os.getpid()}.{threading.get_ident()}"
-        try:
-            descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-            with os.fdopen(descriptor, "wb") as file:
-                file.write(octets)
-                file.flush()
-                os.fsync(file.fileno())
-            temporary.replace(self.folder / name)
-        except OSError:
-            with contextlib.suppress(OSError):
-                temporary.unlink(missing_ok=True)  # a full disk needs the space
-            raise
-        sync_folder(self.folder)
+        replace(self.folder / name, [json.dumps(doc, separators=(",", ":")).encode()])
 
     def lines(self, name: str) -> list[str]:
         """Return the whole lines of a file; a torn last one is cut off durably, so that none grows onto it.
@@ -184,15 +169,6 @@ def _cut(path: Path, size: int) -> None:
     descriptor = os.open(path, os.O_WRONLY)
     try:
         os.ftruncate(descriptor, size)
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-def sync_folder(folder: Path) -> None:
-    """Make renames in a folder durable."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)

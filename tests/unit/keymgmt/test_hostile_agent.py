@@ -41,7 +41,7 @@ def no_space(*_: object) -> None:
 
 def fill(monkeypatch: pytest.MonkeyPatch, state: StateFolder) -> None:
     """Let every write fail; renames go on, as they do on a full disk."""
-    monkeypatch.setattr(state, "write_octets", no_space)
+    monkeypatch.setattr(state, "write", no_space)
     monkeypatch.setattr(state, "append", no_space)
 
 
@@ -76,7 +76,7 @@ def test_a_close_that_could_not_be_written_ends_by_a_reopen_like_any_other(tmp_p
     gate, state = Gate(), StateFolder(tmp_path)
     keeper = Keeper(state, boot_id="boot", clean_ms=1)
     keeper.accept(gate.permit(), 0)
-    state.write_octets = no_space  # type: ignore[method-assign, assignment]
+    state.write = no_space  # type: ignore[method-assign, assignment]
     with pytest.raises(OSError, match="no space"):
         keeper.accept(gate.permit(PermitKind.CLOSE), 0)
     assert keeper.standing.closed
@@ -106,7 +106,7 @@ def test_a_violation_that_cannot_be_written_is_reported_and_keeps_the_path_shut(
     full_again = monkeypatch.context()
     with full_again as full:
         time.sleep(0.4)
-        full.setattr(agent.state, "write_octets", no_space)
+        full.setattr(agent.state, "write", no_space)
         agent.check()
         agent.keeper._suspicious_ns = 0  # long past
         assert not agent.keeper.clean(10**18)
@@ -131,11 +131,11 @@ def test_without_a_number_for_its_sample_an_agent_drops_at_once(
 def test_sample_numbers_that_were_not_reserved_are_never_given(tmp_path: Path) -> None:
     state = StateFolder(tmp_path)
     numbers = SampleNumbers(state)
-    state.write_octets = no_space  # type: ignore[method-assign, assignment]
+    state.write = no_space  # type: ignore[method-assign, assignment]
     for _ in range(3):
         with pytest.raises(OSError, match="no space"):
             numbers.take()
-    del state.write_octets
+    del state.write
     assert (1, SEQ_BLOCK) == (numbers.take(), state.read("samples.json")["end"])
 
 
@@ -166,7 +166,7 @@ def test_a_result_that_cannot_be_stored_is_failed_now_and_after_a_restart(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     agent, state = desk.agents["a"], desk.agents["a"].state
-    real = state.write_octets
+    real = state.write
     calls = []
 
     def second_fails(name: str, octets: bytes) -> None:
@@ -176,7 +176,7 @@ def test_a_result_that_cannot_be_stored_is_failed_now_and_after_a_restart(
         real(name, octets)
 
     with monkeypatch.context() as full:
-        full.setattr(state, "write_octets", second_fails)
+        full.setattr(state, "write", second_fails)
         agent.executor._take_sample = dict
         ack = desk.do("a", "sample", op_id="x", op_seq=500)
     assert ("failed", "state_unwritable") == (ack.status, ack.error["code"] if ack.error else "")
