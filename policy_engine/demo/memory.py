@@ -69,9 +69,12 @@ class PeakMemory:
         self._thread.start()
 
     def stop(self) -> None:
-        """Take the last sample and end."""
+        """Take the last sample and end; nothing when it never began."""
+        if self._thread.ident is None:
+            return
         self._stop.set()
         self._thread.join()
+        self.sample()
 
     def sample(self) -> int:
         """Sum of PSS in MiB now."""

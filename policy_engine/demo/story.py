@@ -79,7 +79,7 @@ def _end(story: Story, stage: Stage, out: Path, package: Path | None, *, keep: b
     seconds = time.monotonic() - story.started
     memory = stage.memory
     story.check(
-        memory.peak_mib < PSS_LIMIT_MIB,
+        0 < memory.peak_mib < PSS_LIMIT_MIB,
         f"peak memory {memory.peak_mib} MiB: sum of PSS over {memory.peak_processes} processes, sampled "
         f"each second (limit {PSS_LIMIT_MIB})",
     )

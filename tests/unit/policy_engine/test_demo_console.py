@@ -1,12 +1,15 @@
 """How the demo speaks: a statement that does not hold is remembered, nothing is cut, folders are respected."""
 
 import io
+import os
 
 import pytest
 from rich.console import Console
 
+from policy_engine.demo import story as whole
+from policy_engine.demo.client import DoorClosedError
 from policy_engine.demo.console import StepFailedError, Story
-from policy_engine.demo.memory import parents, pss_kib, tree
+from policy_engine.demo.memory import PeakMemory, parents, pss_kib, tree
 from policy_engine.demo.story import _make
 
 
@@ -70,3 +73,52 @@ def test_memory_is_counted_over_the_tree():
     assert parents()[os.getpid()] == os.getppid()
     assert pss_kib(os.getpid()) > 1000
     assert 0 == pss_kib(2**22 - 1)
+
+
+def no(error):
+    raise error
+
+
+@pytest.mark.parametrize(
+    ("chapter", "code"),
+    [
+        (lambda *_: None, 0),
+        (lambda story, *_: story.check(False, "a statement"), 1),
+        (lambda *_: no(DoorClosedError("no answer")), 1),
+        (lambda *_: no(StepFailedError("not in time")), 1),
+        (lambda *_: no(KeyboardInterrupt()), 1),
+    ],
+    ids=["all held", "one did not hold", "no answer", "not in time", "interrupted"],
+)
+def test_the_demo_ends_with_zero_only_when_every_statement_held(tmp_path, monkeypatch, capsys, chapter, code):
+    class Stage:
+        """A system that starts nothing and leaves nothing behind."""
+
+        def __init__(self, state, _log):
+            self.state, self.memory = state, PeakMemory({os.getpid()})
+
+        def stop(self):
+            return set()
+
+    monkeypatch.setattr(whole, "Stage", Stage)
+    monkeypatch.setattr(whole.signal, "signal", lambda *_: None)
+    for name in ("start", "decide", "rotate", "witness"):
+        monkeypatch.setattr(whole, name, lambda *_: None)
+
+    def gate(story, stage):
+        stage.memory.peak_mib = 5
+        chapter(story, stage)
+
+    monkeypatch.setattr(whole, "gate", gate)
+    assert code == whole.run(tmp_path / "out")
+    assert ("statements held." in capsys.readouterr().out) == (code == 0)
+
+
+def test_memory_that_was_never_sampled_is_no_proof():
+    memory = PeakMemory({os.getpid()})
+    memory.stop()
+    assert 0 == memory.peak_mib
+    memory = PeakMemory({os.getpid()}, every=60)
+    memory.start()
+    memory.stop()
+    assert (True, 1) == (memory.peak_mib > 0, memory.samples)
