@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping
+from typing import TypeVar
 
 from evidence.errors import EvidenceError, PackageInvalid
 from evidence.limits import LIMITS
 from evidence.package.model import Malformed
 
+T = TypeVar("T")
 Members = Mapping[str, memoryview]
 
 
-def guard(step: str, member: str, run: Any) -> Any:
-    """Run a decoder; whatever it raises becomes the one error of this module."""
+def guard(step: str, member: str, run: Callable[[], T]) -> T:
+    """Run a decoder; whatever it raises becomes the one error of this module, what to do about it as well."""
     try:
         return run()
     except PackageInvalid:
         raise
-    except (Malformed, EvidenceError) as why:
+    except EvidenceError as why:
+        raise PackageInvalid(step, member, str(why), fix=why.fix) from None
+    except Malformed as why:
         raise PackageInvalid(step, member, str(why)) from None
 
 

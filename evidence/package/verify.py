@@ -47,9 +47,7 @@ from evidence.errors import EvidenceError, PackageInvalid, SignatureInvalid
 from evidence.kinds import KINDS
 from evidence.merkle import verify_inclusion, verify_range
 from evidence.package import container, dsse, figures, rebuild
-from evidence.package.contents import (
-    read_contents,
-)
+from evidence.package.contents import read_contents
 from evidence.package.members import Members, guard, lines, member
 from evidence.package.model import (
     CHECKPOINT,
@@ -164,8 +162,7 @@ def _statement(members: Members) -> Predicate:
         envelope = shape(load(member(members, "4", ENVELOPE)), _ENVELOPE)
         return _decode_statement(decode_base64(envelope["payload"]), None)
 
-    predicate: Predicate = guard("4", ENVELOPE, run)
-    return predicate
+    return guard("4", ENVELOPE, run)
 
 
 def _signer(members: Members, trust: Trust, origin: str) -> tuple[VerifierKey, KeyHistory]:
@@ -175,21 +172,14 @@ def _signer(members: Members, trust: Trust, origin: str) -> tuple[VerifierKey, K
         file = SignerFile.decode(member(members, "3", SIGNER))
         return file.signer, file.accepted(trust, trust.origin or origin)
 
-    try:
-        return run()
-    except PackageInvalid:
-        raise
-    except (Malformed, EvidenceError) as why:
-        fix = why.fix if isinstance(why, EvidenceError) else ""
-        raise PackageInvalid("3", SIGNER, str(why), fix=fix) from None
+    return guard("3", SIGNER, run)
 
 
 def _envelope(members: Members, signer: VerifierKey) -> Predicate:
     """4. The envelope's signature. 5. The statement."""
     body = guard("4", ENVELOPE, lambda: dsse.unseal(member(members, "4", ENVELOPE), signer))
     digest = hashlib.sha256(member(members, "5", MANIFEST)).digest()
-    predicate: Predicate = guard("5", ENVELOPE, lambda: _decode_statement(body, digest))
-    return predicate
+    return guard("5", ENVELOPE, lambda: _decode_statement(body, digest))
 
 
 def _decode_statement(body: bytes, manifest_digest: bytes | None) -> Predicate:
@@ -235,7 +225,7 @@ def _checkpoint(members: Members, history: KeyHistory, origin: str, predicate: P
         except SignatureInvalid:
             raise Malformed("is signed by a key that was not in force at its size") from None
 
-    checkpoint: Checkpoint = guard("7", CHECKPOINT, run)
+    checkpoint = guard("7", CHECKPOINT, run)
     if note.count("\u2014".encode()) != 1:
         raise PackageInvalid("7", CHECKPOINT, "carries signatures that nothing here checks")
     if predicate.origin != checkpoint.origin:
@@ -262,7 +252,7 @@ def _scopes(predicate: Predicate, trust: Trust) -> bool:
 def _range(members: Members, rng: Range, checkpoint: Checkpoint, predicate: Predicate) -> list[PackedRecord]:
     """8. Heads at begin and end. 9. The whole range. 10. Each record."""
     name = proofs_name(rng.scope_id)
-    proofs: ScopeProofs = guard("8", name, lambda: ScopeProofs.decode(member(members, "8", name)))
+    proofs = guard("8", name, lambda: ScopeProofs.decode(member(members, "8", name)))
     guard("8", name, lambda: _head(rng, proofs.end, checkpoint))
     if proofs.begin is None:
         begin_head = EMPTY_HEAD
