@@ -9,6 +9,7 @@ database layer, no KMS client. Exit codes of all commands: 0 done or verified; 1
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import datetime, timedelta
@@ -22,7 +23,6 @@ from evidence.errors import EvidenceError, ExportRefused, PackageInvalid, Source
 if TYPE_CHECKING:
     from evidence.checkpoint import Signer
     from evidence.package.verify import Verdict
-    from evidence.records import Draft
     from evidence.store import Database
 
 OK, NO, USAGE, NO_SIGNER, NO_SCOPE, NO_ROW = 0, 1, 2, 3, 4, 5
@@ -156,17 +156,18 @@ def export(  # noqa: PLR0917
 
     Signing needs the running system, which holds the ledger's key: start `sluicegate up` first.
     """
+    from evidence.outbox import put
     from evidence.package.build import export as run
 
     window = _time(begin), _time(end)
     with _plain("not exported"):
         _check_place(out, force)
-    with _plain("not exported"), _database(state) as (db, now):
-        done = run(
-            db, _signer(state), scope, window, out,
-            sources=state / "sources", now_ns=now, lateness_ns=lateness * 1_000_000_000,
-        )  # fmt: skip
-        _put(db, [done.draft()])
+        with _database(state) as (db, now):
+            done = run(
+                db, _signer(state), scope, window, out,
+                sources=state / "sources", now_ns=now, lateness_ns=lateness * 1_000_000_000,
+            )  # fmt: skip
+            db.write_sync(lambda conn: put(conn, done.draft()))
     typer.echo(f"package      {done.path}\nsha256       {done.sha256}\ntrust file   {done.trust_path}")
     typer.echo(f"signed by    {done.fingerprint}")
     for why in done.predicate.provisional:
@@ -178,21 +179,15 @@ def _check_place(out: Path, force: bool) -> None:
     """A package that was handed over, and its trust file, are not replaced by mistake."""
     if not out.parent.is_dir():
         raise ExportRefused(f"there is no folder {out.parent.name}", fix="make it first, or see --out")
-    for path in (out, out.with_name(f"{out.name}.trust.json")):
+    from evidence.package.trust import trust_path_of
+
+    for path in (out, trust_path_of(out)):
         if path.is_dir() or (path.exists() and not force):
             raise ExportRefused(f"{path.name} is there already", fix="name another --out, or give --force")
 
 
-def _put(db: Database, drafts: list[Draft]) -> None:
-    from evidence.outbox import put
-
-    db.write_sync(lambda conn: [put(conn, d) for d in drafts])
-
-
 @contextmanager
 def _database(state: Path) -> Iterator[tuple[Database, int]]:
-    import time
-
     from evidence.errors import StoreUnavailable
     from evidence.store import Database
 

@@ -22,34 +22,29 @@ from evidence.package.collect import Collected, collect
 from evidence.package.contents import (
     Contents,
     fill_records,
+    frozen_members,
     manifest,
-    read_contents,
     repeatable,
     statement,
     table_members,
 )
 from evidence.package.model import (
     CHECKPOINT,
+    EMBEDDED,
     ENVELOPE,
     FIGURES,
     HTML,
     MANIFEST,
     PDF,
-    README,
-    SCRIPT,
     SIGNER,
     Malformed,
-    PackedRecord,
     Predicate,
-    Range,
-    parse_record_line,
     proofs_name,
     records_name,
     segment_name,
 )
-from evidence.package.resources import resource
-from evidence.package.trust import SignerFile, Trust
-from evidence.package.workbench import SQL_FILES, Workbench, sql_text
+from evidence.package.trust import SignerFile, Trust, trust_path_of
+from evidence.package.workbench import Workbench
 from evidence.records import Draft
 
 if TYPE_CHECKING:
@@ -102,7 +97,7 @@ def export(
     sources: Path,
     now_ns: int,
     lateness_ns: int = 0,
-    custody: str = "embedded (not separated)",
+    custody: str = EMBEDDED,
 ) -> Exported:
     """Make the package of one scope and window.
 
@@ -118,7 +113,8 @@ def export(
         custody: printed on page one.
 
     Raises:
-        ExportRefused: no such scope, no signed checkpoint, another signing key, or a segment that is gone.
+        ExportRefused: no such scope, no signed checkpoint, another signing key, records that do not verify.
+        SourceRefused: a segment is gone or was changed.
     """
     from evidence.store import scopes
     from evidence.view import LedgerView
@@ -140,12 +136,14 @@ def export(
     except NotInLedger as why:
         known = ", ".join(sorted(db.read_sync(scopes)))
         raise ExportRefused(str(why), fix=why.fix or f"scopes of this ledger: {known}") from None
+    except Malformed as why:
+        raise ExportRefused(f"the records of this range would not verify: {why}") from None
     key = verifier_of(signer)
     _check_key(key, got)
     members = build(got, signer)
     digest = _write(out, members)
     trust = Trust(got.predicate.origin, (key,), None, {r.scope: r.scope_id for r in got.predicate.ranges})
-    trust_path = out.with_name(out.name + ".trust.json")
+    trust_path = trust_path_of(out)
     _replace(trust_path, [trust.encode()])
     return Exported(out, trust_path, digest, got.predicate, key.fingerprint)
 
@@ -169,22 +167,14 @@ def build(got: Collected, signer: Signer) -> dict[str, bytes]:
     import duckdb
 
     predicate = got.predicate
-    packed: list[tuple[Range, Sequence[PackedRecord]]] = [
-        (rng, [parse_record_line(line) for line in lines]) for rng, lines in got.records
-    ]
-    contents = read_contents(packed)
-    members: dict[str, bytes] = {
-        README: resource("README.md"),
-        SCRIPT: resource("verify80.py"),
-        CHECKPOINT: got.checkpoint,
-        SIGNER: SignerFile(verifier_of(signer), got.changes).encode(),
-    }
-    members |= {f"sql/{name}.sql": sql_text(name).encode("ascii") for name in SQL_FILES}
+    members = frozen_members()
+    members[CHECKPOINT] = got.checkpoint
+    members[SIGNER] = SignerFile(verifier_of(signer), got.changes).encode()
     members |= {proofs_name(i): p.encode() for i, p in got.proofs.items()}
     members |= {records_name(r.scope_id): _lines(lines) for r, lines in got.records}
     members |= {segment_name(i): _lines(lines) for i, lines in got.segments.items()}
     try:
-        tables, value = tabulate(predicate, contents, got.segments)
+        tables, value = tabulate(predicate, got.contents, got.segments)
     except Malformed as why:
         raise ExportRefused(f"the records cannot be tabulated: {why}") from None
     except duckdb.Error:

@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from evidence.errors import ExportRefused
-from evidence.package.contents import read_contents
+from evidence.package.contents import Contents, read_contents
 from evidence.package.model import (
+    STILL_OPEN,
     TOOLS,
     Before,
     HeadProof,
@@ -22,7 +23,7 @@ from evidence.package.model import (
     record_line,
     releases,
 )
-from evidence.scope import ESTATE
+from evidence.scope import EMPTY_HEAD, ESTATE
 from evidence.signing import KIND as SIGNING_KEY
 from evidence.sources.segments import read
 
@@ -32,13 +33,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Collected:
-    """What one snapshot of the ledger gave for a package."""
+    """What one snapshot of the ledger gave for a package; `contents` is what its records were read as."""
 
     predicate: Predicate
     checkpoint: bytes
     changes: Sequence[Mapping[str, Any]]
     proofs: Mapping[str, ScopeProofs]
     records: Sequence[tuple[Range, Sequence[bytes]]]
+    contents: Contents
     segments: Mapping[str, Sequence[bytes]]
 
 
@@ -52,7 +54,14 @@ def collect(
     lateness_ns: int,
     custody: str,
 ) -> Collected:
-    """Read records, proofs and segments of a window from one snapshot."""
+    """Read records, proofs and segments of a window from one snapshot.
+
+    Raises:
+        ExportRefused: no signed checkpoint.
+        NotInLedger: no such scope.
+        Malformed: the records would not verify.
+        SourceRefused: a segment is gone or was changed.
+    """
     scope_id = view.find_scope(scope)
     begin, end, provisional = _ticks(view, window, lateness_ns)
     proofs = _proofs(view, scope_id, _early(view, scope_id, begin, window[0]), end)
@@ -81,7 +90,7 @@ def collect(
         tool=tool_versions(),
     )
     return Collected(
-        predicate, view.checkpoint(end.tick), changes, {scope_id: proofs}, [(rng, lines)], segments
+        predicate, view.checkpoint(end.tick), changes, {scope_id: proofs}, [(rng, lines)], contents, segments
     )
 
 
@@ -101,7 +110,7 @@ def _ticks(
         return begin, past, []
     if begin is not None and begin.tick > last.tick:
         raise ExportRefused("the window begins after the last signed checkpoint", fix="wait for a tick")
-    return begin, last, ["no checkpoint yet after the end of the window and its lateness bound"]
+    return begin, last, [STILL_OPEN]
 
 
 def _first_after(view: LedgerView, time_ns: int, count: int) -> int:
@@ -121,7 +130,7 @@ def _proofs(view: LedgerView, scope_id: str, begin: Tick | None, end: Tick) -> S
 def _early(view: LedgerView, scope_id: str, begin: Tick | None, from_ns: int) -> Tick | None:
     """Go back until the last record before the range was received before the window (clocks may differ)."""
     while begin is not None:
-        before = _before(view, scope_id, view.map_proof(begin.tick, scope_id).head.size)
+        before = _before(view, scope_id, view.heads_at(begin.tick).get(scope_id, EMPTY_HEAD).size)
         if before is None or before.received_ns() <= from_ns:
             return begin
         begin = view.tick(begin.tick - 1) if begin.tick else None

@@ -23,9 +23,11 @@ from evidence.package.model import (
     HTML,
     MANIFEST,
     PDF,
+    PREDICATE_TYPE,
     README,
     SCRIPT,
     SIGNER,
+    STATEMENT_TYPE,
     Malformed,
     PackedRecord,
     Predicate,
@@ -35,6 +37,7 @@ from evidence.package.model import (
     records_name,
     segment_name,
 )
+from evidence.package.resources import resource
 from evidence.package.workbench import SQL_FILES, TABLES, Workbench, sql_text
 from evidence.scope import ESTATE
 from evidence.sources import s3_access, slurm_sacct
@@ -242,13 +245,18 @@ def table_members(bench: Workbench, scratch: Path) -> dict[str, bytes]:
     return members
 
 
+def frozen_members() -> dict[str, bytes]:
+    """Members that are this release's own, the same in every package: README, script and SQL."""
+    own = {README: resource(README), SCRIPT: resource(SCRIPT)}
+    return own | {f"sql/{name}.sql": sql_text(name).encode("ascii") for name in SQL_FILES}
+
+
 def expected_members(predicate: Predicate, segments: Iterable[str]) -> set[str]:
     """Names of every member that a package of this form has, none optional."""
-    names = {README, SCRIPT, MANIFEST, ENVELOPE, CHECKPOINT, SIGNER, FIGURES, HTML, PDF}
+    names = {MANIFEST, ENVELOPE, CHECKPOINT, SIGNER, FIGURES, HTML, PDF, *frozen_members()}
     names |= {proofs_name(r.scope_id) for r in predicate.ranges}
     names |= {records_name(r.scope_id) for r in predicate.ranges}
     names |= {segment_name(s) for s in segments}
-    names |= {f"sql/{name}.sql" for name in SQL_FILES}
     return names | {f"tables/{t}.{e}" for t in TABLES for e in ("csv", "parquet")}
 
 
@@ -268,8 +276,6 @@ def manifest(members: Mapping[str, bytes | memoryview]) -> bytes:
 
 def statement(manifest_sha256: str, predicate: Predicate) -> bytes:
     """The in-toto statement: its one subject is the manifest."""
-    from evidence.package.model import PREDICATE_TYPE, STATEMENT_TYPE
-
     return canonical(
         {
             "_type": STATEMENT_TYPE,

@@ -32,9 +32,9 @@ MANIFEST, ENVELOPE, CHECKPOINT, SIGNER = (
 README, SCRIPT, FIGURES, HTML, PDF = "README.md", "verify80.py", "figures.json", "report.html", "report.pdf"
 
 #: What the signer may say of custody, of the anchor and of an open window: nothing else reaches page one.
-CUSTODY = frozenset({"embedded (not separated)"})
-ANCHORED = frozenset({"self-asserted"})
-PROVISIONAL = frozenset({"no checkpoint yet after the end of the window and its lateness bound"})
+EMBEDDED, UNANCHORED = "embedded (not separated)", "self-asserted"
+STILL_OPEN = "no checkpoint yet after the end of the window and its lateness bound"
+CUSTODY, ANCHORED, PROVISIONAL = frozenset({EMBEDDED}), frozenset({UNANCHORED}), frozenset({STILL_OPEN})
 TOOLS = ("duckdb", "reportlab", "sluicegate")
 _VERSION = re.compile(r"[0-9][0-9A-Za-z.+!_-]{0,63}")
 
@@ -151,8 +151,8 @@ class Predicate:
     ranges: tuple[Range, ...]
     made_ns: int
     provisional: tuple[str, ...] = ()
-    anchored: str = "self-asserted"
-    custody: str = "embedded (not separated)"
+    anchored: str = UNANCHORED
+    custody: str = EMBEDDED
     faults: bool = False
     tool: Mapping[str, str] = field(default_factory=dict)
 

@@ -20,6 +20,7 @@ from evidence.package.contents import (
     RunRef,
     expected_members,
     fill_records,
+    frozen_members,
     method_counts,
     repeatable,
 )
@@ -29,15 +30,12 @@ from evidence.package.model import (
     FIGURES,
     HTML,
     PDF,
-    README,
-    SCRIPT,
     Malformed,
     Predicate,
     records_name,
     segment_name,
 )
-from evidence.package.resources import resource
-from evidence.package.workbench import SQL_FILES, TABLES, Workbench, sql_text
+from evidence.package.workbench import TABLES, Workbench
 
 
 def segments(members: Members, contents: Contents, predicate: Predicate) -> dict[str, list[bytes]]:
@@ -60,9 +58,7 @@ def segments(members: Members, contents: Contents, predicate: Predicate) -> dict
 
 def frozen(members: Members) -> None:
     """12. What is printed in the package is what runs here."""
-    frozen = {f"sql/{n}.sql": sql_text(n).encode("ascii") for n in SQL_FILES}
-    frozen |= {README: resource("README.md"), SCRIPT: resource("verify80.py")}
-    for name, data in sorted(frozen.items()):
+    for name, data in sorted(frozen_members().items()):
         if members[name] != data:
             raise PackageInvalid("12", name, "differs from this release's; tables are not verified by it")
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import orjson
@@ -55,6 +56,11 @@ class Trust:
             "scopes": dict(self.scopes),
         }
         return orjson.dumps(value, option=orjson.OPT_INDENT_2 | orjson.OPT_SORT_KEYS) + b"\n"
+
+
+def trust_path_of(package: Path) -> Path:
+    """Where an export writes the trust file of a package: beside it."""
+    return package.with_name(f"{package.name}.trust.json")
 
 
 def read_trust(data: bytes) -> Trust:

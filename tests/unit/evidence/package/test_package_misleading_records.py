@@ -134,7 +134,7 @@ def test_a_source_or_run_that_claims_more_than_its_kind_can_is_refused(
 ) -> None:
     made = small(tmp_path, drafts)
     try:
-        with pytest.raises(Exception, match=r"claims|does not know|committed|counted|method|grace"):
+        with pytest.raises(ExportRefused, match=r"claims|does not know|committed|counted|method|grace"):
             made.export(window=WINDOW)
     finally:
         made.db.stop()
@@ -155,7 +155,7 @@ def test_an_attribution_that_was_committed_wrongly_is_found(
     monkeypatch.setattr(segments.SegmentWriter, "add", lie)
     made = make(tmp_path)
     try:
-        with pytest.raises(Exception, match="does not repeat"):
+        with pytest.raises(ExportRefused, match="does not repeat"):
             made.export()
         monkeypatch.setattr(build, "repeatable", lambda run, contents: False)  # an operator's own build
         done = made.export()
