@@ -7,11 +7,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
+from pydantic import SecretStr
 from sqlalchemy import Connection
 
 from policy_engine import grants
 from policy_engine.admission.identities import ClusterIdentity, Identities
-from policy_engine.embedded.ca import Authority, Pair, write_private
+from policy_engine.embedded.ca import Authority, Pair
 from policy_engine.resources.resource_set import ResourceSet
 
 LOCAL: Final = "local"
@@ -52,18 +53,27 @@ def identities(
     return Identities(entries)
 
 
-def first_tokens(conn: Connection, resources: ResourceSet, folder: Path, now_ns: int) -> None:
-    """Issue the administrator's token and each cluster's path token where their files are missing."""
+def first_tokens(
+    conn: Connection, resources: ResourceSet, folder: Path, now_ns: int
+) -> Mapping[Path, SecretStr]:
+    """Issue the administrator's token and each cluster's path token where their files are missing.
+
+    Returns:
+        File -> its token, to be written once the transaction is committed: a file whose token is in no
+        database would never be issued again.
+    """
+    issued: dict[Path, SecretStr] = {}
     admin = folder / "admin.token"
     if not admin.exists():
         for role in ROLES:
             grants.add_grant(conn, LOCAL, ADMIN, role, "*", by="set-up", now_ns=now_ns)
-        issued = grants.issue_token(
+        token = grants.issue_token(
             conn, LOCAL, ADMIN, label="set-up", by="set-up", now_ns=now_ns, days=ADMIN_DAYS
         )
-        write_private(admin, issued.token.encode())
+        issued[admin] = SecretStr(token.token)
     for name, cluster in resources.clusters.items():
         file = folder / f"{name}.path-token"
         if cluster.identity.path_token and not file.exists():
             path = grants.issue_path_token(conn, name, by="set-up", now_ns=now_ns, days=PATH_TOKEN_DAYS)
-            write_private(file, path.token.encode())
+            issued[file] = SecretStr(path.token)
+    return issued

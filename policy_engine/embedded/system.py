@@ -12,11 +12,13 @@ import secrets
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, Final
 
 from prometheus_client import CollectorRegistry
+from pydantic import SecretStr
 
-from evidence import outbox
+from evidence import durable, outbox
 from evidence.database import Database
 from evidence.ledger import Ledger
 from evidence.logs import get_logger
@@ -142,16 +144,18 @@ class System:
             parts.resources, parts.state.folder("tls") / "clusters", dt.datetime.now(dt.UTC)
         )
 
-        def write(conn: Any) -> int:
+        def write(conn: Any) -> tuple[int, Mapping[Path, SecretStr]]:
             generation = accept.accept_resources(conn, parts.resources, parts.estate_folder, now)
             accept.accept_bundle(conn, self.bundle, "digest in the wheel", now)
-            callers.first_tokens(conn, parts.resources, parts.state.folder("tokens"), now)
+            tokens = callers.first_tokens(conn, parts.resources, parts.state.folder("tokens"), now)
             if parts.allow_faults:
                 public = {"component": "data planes", "since": str(now), "faults": ["allowed"]}
                 outbox.put(conn, Draft("faults_enabled", ESTATE, accept.SOURCE, now, public), now_ns=now)
-            return generation
+            return generation, tokens
 
-        generation = await parts.database.write(write)
+        generation, tokens = await parts.database.write(write)
+        for file, token in tokens.items():
+            durable.replace(file, (token.get_secret_value().encode(),))
         self._accepted_bundle = self.bundle.bundle_digest
         self.resources = parts.resources.with_generation(generation)
         self.links = keyed_links(self.resources)

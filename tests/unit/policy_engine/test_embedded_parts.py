@@ -5,14 +5,17 @@ import io
 
 import pytest
 
+from evidence.database import Database
 from evidence.errors import StoreUnavailable
 from evidence.records import Draft
 from keymgmt.errors import CustodyUnavailable
-from policy_engine.embedded import chores, tasks
+from policy_engine.embedded import callers, chores, tasks
+from policy_engine.embedded.begin import example_estate
 from policy_engine.embedded.chores import Verdicts, write_trust
 from policy_engine.embedded.state import StateFolder
 from policy_engine.embedded.tasks import Tasks
 from policy_engine.embedded.up import Says, Up
+from policy_engine.resources.load import load
 
 
 class Store:
@@ -156,3 +159,33 @@ def test_a_start_that_fails_after_the_loop_began_ends_the_loop_too(tmp_path):
     )
     up.end()
     assert ["loop", "processes", "openbao", "database"] == order
+
+
+def test_a_first_token_stands_in_the_database_before_it_stands_in_a_file(tmp_path):
+    """The other way round, a crash in between left a file that opens nothing and is never made again."""
+    database = Database(tmp_path / "t.db")
+    database.start()
+    database.create_all()
+    resources = load(example_estate())
+
+    def issue(conn):
+        return callers.first_tokens(conn, resources, tmp_path, 1_000)
+
+    def crash(conn):
+        issue(conn)
+        raise KeyError("x")
+
+    try:
+        with pytest.raises(KeyError):
+            database.write_sync(crash)
+        assert [] == list(tmp_path.glob("*token"))
+        issued = database.write_sync(issue)
+        assert tmp_path / "admin.token" in issued
+        assert tmp_path / "train-us.path-token" in issued
+        assert not [text for text in map(str, issued.values()) if text.strip("*")]
+        assert [] == list(tmp_path.glob("*token"))
+        for file in issued:
+            file.touch()
+        assert {} == database.write_sync(issue)
+    finally:
+        database.stop()
