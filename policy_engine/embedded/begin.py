@@ -11,8 +11,9 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Final
 
+from evidence import durable
 from keymgmt.openbao import OpenBaoChild, ServerTls
-from policy_engine.embedded.ca import Authority, Pair, write_private
+from policy_engine.embedded.ca import Authority, Pair
 from policy_engine.embedded.contact import Contact
 from policy_engine.embedded.processes import Processes, Wanted
 from policy_engine.embedded.schema import Migration
@@ -114,7 +115,7 @@ class Beginning:
             wanted = int(getattr(self.settings, f"{name}_port"))
             ports[name] = wanted or kept.get(name) or _free_port(self.settings.host)
             refuse_taken(self.settings.host, ports[name], name, kept=None if wanted else file)
-        write_private(file, json.dumps(ports).encode())  # in one step: half a file would stop the next start
+        durable.replace(file, (json.dumps(ports).encode(),))  # half a file would stop the next start
         return ports
 
     # --- links ------------------------------------------------------------------------------------------
@@ -230,7 +231,7 @@ class Beginning:
                 if wanted.role == "dataplane"
             },
         }
-        write_private(self.state.endpoints, json.dumps(document, indent=2).encode())
+        durable.replace(self.state.endpoints, (json.dumps(document, indent=2).encode(),))
 
 
 def refuse_taken(host: str, port: int, name: str, *, kept: Path | None = None) -> None:

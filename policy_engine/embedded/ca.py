@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import datetime as dt
 import ipaddress
-import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -21,6 +20,8 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+from evidence import durable
 
 CA_LIFETIME: Final = dt.timedelta(days=3650)
 LEAF_LIFETIME: Final = dt.timedelta(days=90)
@@ -35,18 +36,6 @@ class Pair:
 
     cert: Path
     key: Path
-
-
-def write_private(path: Path, data: bytes, mode: int = 0o600) -> None:
-    """Write a file in one step; it never exists with a wider mode or half written."""
-    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
-    with os.fdopen(fd, "wb") as out:
-        out.write(data)
-        out.flush()
-        os.fsync(out.fileno())
-    temporary.replace(path)
 
 
 class Authority:
@@ -65,6 +54,7 @@ class Authority:
         Raises:
             ValueError: Certificate and key in the folder do not belong together.
         """
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         cert_file, key_file = folder / "ca.crt", folder / "ca.key"
         if cert_file.exists() and key_file.exists():
             cert = x509.load_pem_x509_certificate(cert_file.read_bytes())
@@ -74,8 +64,8 @@ class Authority:
             return cls(folder, cert, key)
         key = ec.generate_private_key(ec.SECP256R1())
         cert = _self_signed(name, key, now)
-        write_private(key_file, _key_pem(key))
-        write_private(cert_file, cert.public_bytes(serialization.Encoding.PEM), 0o644)
+        durable.replace(key_file, (_key_pem(key),))
+        durable.replace(cert_file, (cert.public_bytes(serialization.Encoding.PEM),), 0o644)
         return cls(folder, cert, key)
 
     def server(self, name: str, hosts: tuple[str, ...], now: dt.datetime) -> Pair:
@@ -111,8 +101,8 @@ class Authority:
             builder = builder.add_extension(san, critical=False)
         cert = builder.sign(self._key, hashes.SHA256())
         # Key first: a reader that sees the new certificate finds its key.
-        write_private(pair.key, _key_pem(key))
-        write_private(pair.cert, cert.public_bytes(serialization.Encoding.PEM), 0o644)
+        durable.replace(pair.key, (_key_pem(key),))
+        durable.replace(pair.cert, (cert.public_bytes(serialization.Encoding.PEM),), 0o644)
         return pair
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Coroutine, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from evidence import outbox
+from evidence import durable, outbox
 from evidence.checkpoint import Signer, verifier_of
 from evidence.database import Database
 from evidence.errors import StoreUnavailable
@@ -18,7 +18,6 @@ from evidence.package.trust import Trust
 from evidence.records import Draft
 from evidence.spool import Spool
 from keymgmt.errors import KeymgmtError
-from policy_engine.embedded.ca import write_private
 from policy_engine.gate import signer as signers
 from policy_engine.gate.verdicts import VerdictBatch
 from policy_engine.listeners import Listeners
@@ -124,4 +123,4 @@ async def write_trust(ledger: Ledger, key: Signer, scopes: Mapping[str, str], fi
             log.warning("trust_file_waits", reason=str(error), fix=error.fix)
             await asyncio.sleep(RETRY_SECONDS)
         await asyncio.sleep(TRUST_CHECK_SECONDS)
-    write_private(file, Trust(ledger.origin(), (verifier,), None, scopes).encode(), 0o644)
+    durable.replace(file, (Trust(ledger.origin(), (verifier,), None, scopes).encode(),), 0o644)

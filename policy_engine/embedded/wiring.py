@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from evidence import durable
 from keymgmt.drivers.software_ports import free_ports
 from keymgmt.model import LinkSpec
-from policy_engine.embedded.ca import write_private
 
 HOST: Final = "127.0.0.1"
 PORTS_PER_LINK: Final = 8
@@ -98,5 +98,5 @@ def load_or_make(file: Path, sockets: Path, links: Iterable[str]) -> Wiring:
     for index, name in enumerate(missing):
         ports[name] = fresh[PORTS_PER_LINK * index : PORTS_PER_LINK * (index + 1)]
     if missing or not stored:
-        write_private(file, json.dumps({"canary": canary, "ports": ports}).encode())
+        durable.replace(file, (json.dumps({"canary": canary, "ports": ports}).encode(),))
     return Wiring(sockets, canary, ports)
