@@ -9,7 +9,7 @@ from keymgmt.model import SIDES, LinkSpec, Side, other
 from keymgmt.operations import EndpointState
 from keymgmt.probes import judge_probe
 from keymgmt.rotation import Move, Rotation
-from keymgmt.rotation_readback import drained, free_an, garbage, leftovers, live_pairs, read_ends, where
+from keymgmt.rotation_readback import Ends, drained, free_an, garbage, leftovers, live_pairs, read_ends, where
 from keymgmt.rotation_sak_back import SOON_NS, back, both_new, gone, rekeyed, secy_ids
 from keymgmt.rotation_sak_orders import probe_id
 
@@ -195,23 +195,30 @@ def overlap(state: Rotation, link: LinkSpec, now_ns: int) -> Move | None:
 def drain(state: Rotation, link: LinkSpec, now_ns: int) -> Move:
     """Nothing is retired before both old directions are empty."""
     ends = read_ends(state)
-    if secy_ids(ends) != state.memo["secy"]:
-        return rekeyed("another SecY lifetime in the overlap window")
-    if not both_new(state, ends):
-        return Move("assess", why="an end no longer transmits under the new key")
+    left = _left_the_new_key(state, ends, "in the overlap window")
+    if left is not None:
+        return left
     done, seen = drained(state.memo, ends, link.profile.drain_silence_ns, now_ns)
     if not done:
         return Move(again_ns=SOON_NS, memo={"seen": seen})
     return Move("retire tx", memo={"seen": None, "remove": leftovers(ends, state.memo["key_ids"])})
 
 
+def _left_the_new_key(state: Rotation, ends: Ends, when: str) -> Move | None:
+    """The exit of a step after the commit whose ends are no longer what was committed; else None."""
+    if secy_ids(ends) != state.memo["secy"]:
+        return rekeyed(f"another SecY lifetime {when}")
+    if not both_new(state, ends):
+        return Move("assess", why="an end no longer transmits under the new key")
+    return None
+
+
 def proof(state: Rotation, _link: LinkSpec, _now_ns: int) -> Move:
     """Read-back of the absence of every other key, and of the new one in use at both ends."""
     ends = read_ends(state)
-    if secy_ids(ends) != state.memo["secy"]:
-        return rekeyed("another SecY lifetime while retiring")
-    if not both_new(state, ends):
-        return Move("assess", why="an end no longer transmits under the new key")
+    left = _left_the_new_key(state, ends, "while retiring")
+    if left is not None:
+        return left
     remove = leftovers(ends, state.memo["key_ids"])
     if remove:
         return Move("retire tx", memo={"remove": remove}, why="read-back still shows an old key")
