@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
+import signal
+import sys
 import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Self
 
-import trustme
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
@@ -37,6 +39,10 @@ from keymgmt.processes import Spawned, end
 from keymgmt.provision import OpenBaoProvisioner, open_embedded
 from keymgmt.rotation import Rotation
 from policy_engine.listeners import Listeners, ListenerSpec, TlsFiles
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "unit" / "keymgmt"))
+
+from bao_server import make_tls
 
 assert _tables
 SECOND = 1_000_000_000
@@ -118,7 +124,7 @@ class Live:
         await self._stop()
 
     async def _start(self) -> None:
-        tls = self._tls()
+        tls = make_tls(self.folder / "tls")
         self.bao = OpenBaoChild(self.folder / "openbao", tls)
         self.bao.spawn()
         self.fork = ForkServer.start(self.run / "fork.sock", self.folder / "fork.log")
@@ -175,17 +181,6 @@ class Live:
         )
         self.listeners = Listeners([spec])
         await self.listeners.start()
-
-    def _tls(self) -> ServerTls:
-        folder = self.folder / "tls"
-        folder.mkdir()
-        ca = trustme.CA()
-        cert = ca.issue_cert("127.0.0.1", "localhost")
-        tls = ServerTls(folder / "server.pem", folder / "server.key", folder / "ca.pem")
-        tls.cert_file.write_bytes(b"".join(blob.bytes() for blob in cert.cert_chain_pems))
-        tls.key_file.write_bytes(cert.private_key_pem.bytes())
-        ca.cert_pem.write_to_path(str(tls.ca_file))
-        return tls
 
     def _data_plane(self) -> None:
         """UDP: traffic <-> controlled port | data plane | wire <-> relay <-> wire | data plane | ..."""
@@ -254,9 +249,6 @@ class Live:
         self.spawned[name] = self.fork.spawn(role, name, doc, record=record, log=log)
 
     def kill(self, name: str) -> None:
-        import os
-        import signal
-
         os.kill(self.spawned[name].pid, signal.SIGKILL)
 
     def _socket(self, name: str) -> str:
