@@ -80,8 +80,8 @@ class ReloadingContext:
         """
         try:
             digest = self._files.digest()
-        except OSError as exc:
-            digest = hashlib.sha256(str(exc.errno).encode()).digest()
+        except (OSError, ValueError) as exc:  # client authorities that are no ASCII are a ValueError
+            digest = hashlib.sha256(repr((type(exc), getattr(exc, "errno", None))).encode()).digest()
         if digest in (self._digest, self._refused):
             return False
         try:

@@ -215,6 +215,21 @@ async def test_client_authorities_are_swapped_as_well(material: Material) -> Non
         assert await refused(port, material.client(one)), "a removed authority opens nothing any more"
 
 
+async def test_client_authorities_that_are_no_text_keep_the_old_ones(material: Material) -> None:
+    good, one = trustme.CA(), "one"
+    material.trust(good)
+    leaf = good.issue_cert(common_name=one)
+    spec = ListenerSpec("agents", echo, tls=material.files(client_ca=True), client_cert="required")
+    async with serving(spec) as listeners:
+        port = listeners.port("agents")
+        material.client_ca.write_bytes(b"\xff\xfe" + material.client_ca.read_bytes())
+        assert await listeners.reload() == []
+        assert await listeners.reload() == []
+        assert (await (await Client.connect(port, material.client(leaf))).get())[0] == 200
+        material.trust(good, trustme.CA())
+        assert await listeners.reload() == ["agents"]
+
+
 async def test_a_removed_authority_is_not_resumed_into(material: Material) -> None:
     clients = trustme.CA()
     material.trust(clients)
