@@ -135,8 +135,8 @@ class PolicyInstance:
             code = wasmtime.Trap._from_ptr(trap).trap_code
             late = code == wasmtime.TrapCode.INTERRUPT
             why = "the evaluation took too long" if late else "the policy trapped"
-        if isinstance(kept, EngineNoResult):
-            raise kept
+        if isinstance(kept, EngineNoResult) or not isinstance(kept, Exception | None):
+            raise kept  # what ends the process is not the policy's failure
         if kept is not None:
             why = f"a builtin of the host failed: {type(kept).__name__}"
         raise EngineNoResult(why) from None

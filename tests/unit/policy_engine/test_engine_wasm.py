@@ -310,6 +310,18 @@ def test_a_failing_host_builtin_aborts():
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("end", [KeyboardInterrupt, SystemExit])
+def test_what_ends_the_process_goes_through_a_builtin_of_the_host(end):
+    def sprintf(_form, _values):
+        raise end
+
+    with closing(WasmEngine(compiled(SPRINTF), entrypoint="t/result", host={"sprintf": sprintf})) as engine:
+        with pytest.raises(end):
+            engine.run(b'{"name": "a"}')
+        assert not engine._idle, "the instance is gone"
+
+
+@pytest.mark.slow
 def test_a_failure_of_ours_is_never_told_to_another_user_of_wasmtime():
     def sprintf(_form, _values):
         raise ValueError("ours")
