@@ -105,38 +105,43 @@ def test_a_rule_that_no_case_breaks_is_refused(rego):
         build.build(rego, 1)
 
 
-def test_a_rule_without_metadata_is_refused(rego):
-    edited(rego, "tenancy/tenancy.rego", "#   id: tenancy.undeclared\n", "#   id: tenancy.renamed\n")
-    with pytest.raises(BuildRefused, match=r"tenancy\.undeclared|tenancy\.renamed"):
-        build.build(rego, 1)
-
-
-def test_two_rules_of_one_id_are_refused(rego):
-    edited(rego, "tenancy/tenancy.rego", "id: tenancy.undeclared", "id: tenancy.segment")
-    with pytest.raises(BuildRefused, match="same custom.id"):
-        build.build(rego, 1)
-
-
-def test_a_text_that_names_an_absent_param_is_refused(rego):
-    edited(rego, "tenancy/tenancy.rego", 'dataset "{name}" is not', 'dataset "{nome}" is not')
-    with pytest.raises(BuildRefused, match="nome"):
-        build.build(rego, 1)
-
-
-def test_unformatted_rego_is_refused(rego):
-    edited(rego, "lib/lib.rego", "bound if input", "bound  if  input")
-    with pytest.raises(BuildRefused, match="fmt"):
-        build.build(rego, 1)
-
-
-def test_an_unused_import_is_refused(rego):
-    edited(
-        rego,
-        "lib/lib.rego",
-        "package sluicegate.lib\n",
-        "package sluicegate.lib\n\nimport data.sluicegate.tenancy\n",
-    )
-    with pytest.raises(BuildRefused):
+@pytest.mark.parametrize(
+    ("name", "old", "new", "why"),
+    [
+        pytest.param(
+            "tenancy/tenancy.rego",
+            "#   id: tenancy.undeclared\n",
+            "#   id: tenancy.renamed\n",
+            r"tenancy\.undeclared|tenancy\.renamed",
+            id="a rule without METADATA",
+        ),
+        pytest.param(
+            "tenancy/tenancy.rego",
+            "id: tenancy.undeclared",
+            "id: tenancy.segment",
+            r"same custom\.id",
+            id="two rules of one id",
+        ),
+        pytest.param(
+            "tenancy/tenancy.rego",
+            'dataset "{name}" is not',
+            'dataset "{nome}" is not',
+            "nome",
+            id="a text that names an absent param",
+        ),
+        pytest.param("lib/lib.rego", "bound if input", "bound  if  input", "fmt", id="not formatted"),
+        pytest.param(
+            "lib/lib.rego",
+            "package sluicegate.lib\n",
+            "package sluicegate.lib\n\nimport data.sluicegate.tenancy\n",
+            "unused|opa check failed",
+            id="an unused import",
+        ),
+    ],
+)
+def test_sources_that_are_not_as_they_should_be_are_refused(rego, name, old, new, why):
+    edited(rego, name, old, new)
+    with pytest.raises(BuildRefused, match=why):
         build.build(rego, 1)
 
 
