@@ -70,7 +70,8 @@ def show(
 ) -> None:
     """Show what a package says of itself. Verifies nothing but the container: use `verify` for that."""
     from evidence.package import container
-    from evidence.package.model import FIGURES, load
+    from evidence.package.decoding import load
+    from evidence.package.model import FIGURES
 
     with _plain("cannot be shown"):
         members = {n: bytes(d) for n, d in container.read(package.read_bytes(), "2", package.name).items()}

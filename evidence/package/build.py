@@ -28,6 +28,7 @@ from evidence.package.contents import (
     statement,
     table_members,
 )
+from evidence.package.decoding import Malformed
 from evidence.package.model import (
     CHECKPOINT,
     EMBEDDED,
@@ -37,7 +38,6 @@ from evidence.package.model import (
     MANIFEST,
     PDF,
     SIGNER,
-    Malformed,
     Predicate,
     proofs_name,
     records_name,

@@ -14,15 +14,13 @@ from evidence.package.contents import Contents, read_contents
 from evidence.package.model import (
     STILL_OPEN,
     TOOLS,
-    Before,
-    HeadProof,
     Predicate,
     Range,
-    ScopeProofs,
     parse_record_line,
     record_line,
     releases,
 )
+from evidence.package.proofs import Before, HeadProof, ScopeProofs
 from evidence.scope import EMPTY_HEAD, ESTATE
 from evidence.signing import KIND as SIGNING_KEY
 from evidence.sources.segments import read

@@ -16,6 +16,7 @@ import orjson
 
 from evidence.attribution import BUCKET_US, GRACE_NS, METHOD_VERSION, METHODS
 from evidence.canonical import canonical, u64
+from evidence.package.decoding import Malformed, number
 from evidence.package.model import (
     CHECKPOINT,
     ENVELOPE,
@@ -28,11 +29,9 @@ from evidence.package.model import (
     SCRIPT,
     SIGNER,
     STATEMENT_TYPE,
-    Malformed,
     PackedRecord,
     Predicate,
     Range,
-    number,
     proofs_name,
     records_name,
     segment_name,

@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from evidence.errors import EvidenceError, PackageInvalid
 from evidence.limits import LIMITS
-from evidence.package.model import Malformed
+from evidence.package.decoding import Malformed
 
 T = TypeVar("T")
 Members = Mapping[str, memoryview]

@@ -1,22 +1,21 @@
-"""What a package consists of: member names, the signed predicate, record lines, proofs.
+"""What a package consists of: member names, the signed predicate, record lines (proofs: `proofs.py`).
 
-Encoding and strict decoding stand side by side. Everything JSON is canonical, so it has one reading; a
-decoder refuses unknown fields and other types, and never repairs.
+Encoding and strict decoding (`decoding.py`) stand side by side.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from evidence.canonical import canonical, decode_canonical, parse_u64, u64
-from evidence.errors import EvidenceError, NotCanonical
+from evidence.canonical import canonical, u64
+from evidence.errors import EvidenceError
 from evidence.kinds import KINDS
-from evidence.merkle import Frontier
+from evidence.package.decoding import Malformed, hex_bytes, load, number, shape
 from evidence.records import RecordParts, part_digest, record_leaf_hash
-from evidence.scope import ESTATE, Head, check_scope_id
+from evidence.scope import ESTATE, check_scope_id
 
 FORMAT = 1
 REPORT = "1"  # version of SQL, tables, figures and layout; old ones stay beside new ones
@@ -56,66 +55,6 @@ def records_name(scope_id: str) -> str:
 def segment_name(segment_id: str) -> str:
     """Member with the rows of a segment."""
     return f"segments/{segment_id}.ndjson"
-
-
-class Malformed(ValueError):  # noqa: N818 -- a reason; the caller adds step and member
-    """Decoding failed; the text is fit for a report."""
-
-
-def shape(
-    value: object, fields: Mapping[str, type | tuple[type, ...]], optional: Sequence[str] = ()
-) -> dict[str, Any]:
-    """The object itself, when it has exactly these fields of these types.
-
-    Raises:
-        Malformed: anything else.
-    """
-    if type(value) is not dict:
-        raise Malformed("not an object")
-    missing = [f for f in fields if f not in value and f not in optional]
-    unknown = [f for f in value if f not in fields]
-    if missing or unknown:
-        raise Malformed(f"missing or unknown fields: {', '.join(missing + [u[:64] for u in unknown])}")
-    for name, kind in fields.items():
-        allowed = kind if isinstance(kind, tuple) else (kind,)
-        if name in value and type(value[name]) not in allowed:
-            raise Malformed(f"field {name} has another type")
-    return value
-
-
-def hex_bytes(text: object, octets: int) -> bytes:
-    """Decode lower-case hex of a fixed length.
-
-    Raises:
-        Malformed: anything else.
-    """
-    if type(text) is not str or len(text) != 2 * octets or not set(text) <= set("0123456789abcdef"):
-        raise Malformed(f"not {octets} octets in hex")
-    return bytes.fromhex(text)
-
-
-def number(text: object) -> int:
-    """Decode a decimal string.
-
-    Raises:
-        Malformed: anything else.
-    """
-    try:
-        return parse_u64(text)
-    except NotCanonical as why:
-        raise Malformed(str(why)) from None
-
-
-def load(data: bytes | memoryview) -> Any:
-    """Decode canonical JSON.
-
-    Raises:
-        Malformed: not canonical.
-    """
-    try:
-        return decode_canonical(bytes(data))
-    except NotCanonical as why:
-        raise Malformed(str(why)) from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,136 +166,6 @@ def _range(value: object) -> Range:
     if begin > end:
         raise Malformed("a range that ends before it begins")
     return Range(v["scope"], v["scope_id"], begin, end)
-
-
-@dataclass(frozen=True, slots=True)
-class HeadProof:
-    """That a scope had this head at a tick (its index in the tick log): map proof, then tick proof."""
-
-    tick: int
-    head: Head
-    map_root: bytes
-    map_proof: tuple[bytes, ...]
-    tick_proof: tuple[bytes, ...]
-
-    def encode(self) -> dict[str, Any]:
-        """JSON value."""
-        return {
-            "tick": u64(self.tick),
-            "size": u64(self.head.size),
-            "root": self.head.root.hex(),
-            "map_root": self.map_root.hex(),
-            "map_proof": [h.hex() for h in self.map_proof],
-            "tick_proof": [h.hex() for h in self.tick_proof],
-        }
-
-    @classmethod
-    def decode(cls, value: object) -> HeadProof:
-        """Read the JSON value strictly."""
-        fields = dict.fromkeys(("tick", "size", "root", "map_root"), str)
-        v = shape(value, {**fields, "map_proof": list, "tick_proof": list})
-        return cls(
-            number(v["tick"]), Head(number(v["size"]), hex_bytes(v["root"], 32)),
-            hex_bytes(v["map_root"], 32), _hashes(v["map_proof"]), _hashes(v["tick_proof"]),
-        )  # fmt: skip
-
-
-@dataclass(frozen=True, slots=True)
-class Before:
-    """The last record before the range: its header, the digests of its bodies, its path to the head at begin.
-
-    It tells when that record was received, so that a range can't begin later than its window unnoticed.
-    """
-
-    header: str
-    header_salt: bytes
-    public_digest: bytes
-    sensitive_digest: bytes
-    path: tuple[bytes, ...]
-
-    @property
-    def leaf(self) -> bytes:
-        """Leaf hash of the record."""
-        digest = part_digest(self.header_salt, self.header.encode())
-        return record_leaf_hash(digest, self.public_digest, self.sensitive_digest)
-
-    def received_ns(self) -> int:
-        """When the record was received.
-
-        Raises:
-            Malformed: the header does not tell.
-        """
-        fields = load(self.header.encode())
-        return number(fields.get("received_time") if type(fields) is dict else None)
-
-    def encode(self) -> dict[str, Any]:
-        """JSON value."""
-        return {
-            "header": self.header,
-            "header_salt": self.header_salt.hex(),
-            "public_digest": self.public_digest.hex(),
-            "sensitive_digest": self.sensitive_digest.hex(),
-            "path": [h.hex() for h in self.path],
-        }
-
-    @classmethod
-    def decode(cls, value: object) -> Before:
-        """Read the JSON value strictly."""
-        fields = dict.fromkeys(("header", "header_salt", "public_digest", "sensitive_digest"), str)
-        v = shape(value, {**fields, "path": list})
-        return cls(
-            v["header"], hex_bytes(v["header_salt"], 16), hex_bytes(v["public_digest"], 32),
-            hex_bytes(v["sensitive_digest"], 32), _hashes(v["path"]),
-        )  # fmt: skip
-
-
-@dataclass(frozen=True, slots=True)
-class ScopeProofs:
-    """Proofs of one scope's range: frontier at its begin, heads at its end and (unless 0) its begin.
-
-    `before` is None exactly when the range begins at 0.
-    """
-
-    frontier: Frontier
-    begin: HeadProof | None
-    before: Before | None
-    end: HeadProof
-
-    def encode(self) -> bytes:
-        """Canonical octets."""
-        return canonical(
-            {
-                "frontier": {
-                    "size": u64(self.frontier.size),
-                    "nodes": [h.hex() for h in self.frontier.nodes],
-                },
-                "begin": None if self.begin is None else self.begin.encode(),
-                "before": None if self.before is None else self.before.encode(),
-                "end": self.end.encode(),
-            }
-        )
-
-    @classmethod
-    def decode(cls, data: bytes | memoryview) -> ScopeProofs:
-        """Read canonical octets strictly.
-
-        Raises:
-            Malformed: anything else.
-        """
-        maybe = (dict, type(None))
-        v = shape(load(data), {"frontier": dict, "begin": maybe, "before": maybe, "end": dict})
-        f = shape(v["frontier"], {"size": str, "nodes": list})
-        try:
-            frontier = Frontier(number(f["size"]), _hashes(f["nodes"]))
-        except EvidenceError as why:
-            raise Malformed(str(why)) from None
-        begin = None if v["begin"] is None else HeadProof.decode(v["begin"])
-        before = None if v["before"] is None else Before.decode(v["before"])
-        return cls(frontier, begin, before, HeadProof.decode(v["end"]))
-
-
-def _hashes(values: list[object]) -> tuple[bytes, ...]:
-    return tuple(hex_bytes(h, 32) for h in values)
 
 
 def record_line(seq: int, parts: RecordParts, *, release: bool) -> bytes:

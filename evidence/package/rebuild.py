@@ -24,17 +24,9 @@ from evidence.package.contents import (
     method_counts,
     repeatable,
 )
+from evidence.package.decoding import Malformed
 from evidence.package.members import Members, lines
-from evidence.package.model import (
-    ENVELOPE,
-    FIGURES,
-    HTML,
-    PDF,
-    Malformed,
-    Predicate,
-    records_name,
-    segment_name,
-)
+from evidence.package.model import ENVELOPE, FIGURES, HTML, PDF, Predicate, records_name, segment_name
 from evidence.package.workbench import TABLES, Workbench
 
 

@@ -17,7 +17,7 @@ import orjson
 from evidence.canonical import canonical
 from evidence.checkpoint import VerifierKey
 from evidence.errors import CheckpointInvalid, EvidenceError, KeyHistoryInvalid, TrustInvalid
-from evidence.package.model import Malformed, load, shape
+from evidence.package.decoding import Malformed, load, shape
 from evidence.scope import check_scope_id
 from evidence.signing import KeyHistory, key_history
 

@@ -48,6 +48,7 @@ from evidence.kinds import KINDS
 from evidence.merkle import verify_inclusion, verify_range
 from evidence.package import container, dsse, figures, rebuild
 from evidence.package.contents import read_contents
+from evidence.package.decoding import Malformed, hex_bytes, load, shape
 from evidence.package.members import Members, guard, lines, member
 from evidence.package.model import (
     CHECKPOINT,
@@ -56,20 +57,15 @@ from evidence.package.model import (
     PREDICATE_TYPE,
     SIGNER,
     STATEMENT_TYPE,
-    HeadProof,
-    Malformed,
     PackedRecord,
     Predicate,
     Range,
-    ScopeProofs,
-    hex_bytes,
-    load,
     parse_record_line,
     proofs_name,
     records_name,
     releases,
-    shape,
 )
+from evidence.package.proofs import HeadProof, ScopeProofs
 from evidence.package.trust import SignerFile, Trust
 from evidence.scope import EMPTY_HEAD, Head
 from evidence.scopemap import tick_leaf, verify_map

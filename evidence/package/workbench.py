@@ -17,7 +17,7 @@ from typing import Any, Self
 from evidence.attribution import GRACE_NS
 from evidence.canonical import decode_canonical, parse_u64
 from evidence.errors import NotCanonical
-from evidence.package.model import Malformed
+from evidence.package.decoding import Malformed
 from evidence.sources.segments import REQUIRED, SCHEMAS, WIDE
 
 SQL_FILES = (

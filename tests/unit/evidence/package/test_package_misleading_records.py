@@ -13,7 +13,8 @@ from evidence.canonical import canonical
 from evidence.errors import ExportRefused, PackageInvalid, RecordRefused
 from evidence.package import build
 from evidence.package.contents import _record_row
-from evidence.package.model import Malformed, PackedRecord, Range
+from evidence.package.decoding import Malformed
+from evidence.package.model import PackedRecord, Range
 from evidence.package.verify import VERIFIED, verify
 from evidence.package.workbench import check_row
 from evidence.records import Draft
