@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from test_lifetimes import link
 
+from keymgmt.model import EndpointSpec
 from keymgmt.scheduler import Start, View, Wait, decide
 
 SECOND = 1_000_000_000
@@ -55,6 +56,27 @@ def test_a_missing_agent_is_named_with_the_next_command() -> None:
     assert "start or repair agent l1-a" == found.next
 
 
-@pytest.mark.parametrize("changes", [{"encryption": "none"}])
-def test_an_unencrypted_link_is_never_keyed(changes: dict[str, Any]) -> None:
-    assert isinstance(decide(link(**changes), KEYED, NOW), Wait)
+@pytest.mark.parametrize(
+    ("changes", "check"),
+    [
+        ({"encryption": "none"}, "encryption"),
+        ({"a": EndpointSpec("a", "s1", "0200000000000001")}, "agents"),
+        ({"encryption": "none", "a": EndpointSpec("a", "s1", "0200000000000001")}, "encryption"),
+    ],
+)
+def test_a_link_without_encryption_or_agents_is_never_keyed_even_when_asked_for(
+    changes: dict[str, Any], check: str
+) -> None:
+    for view in (KEYED, replace(KEYED, requested_by="anna")):
+        found = decide(link(**changes), view, NOW)
+        assert isinstance(found, Wait)
+        assert check == found.check
+
+
+def test_bounds_of_the_two_waits() -> None:
+    away = replace(KEYED, poll_ns=SECOND)
+    for seen, check in ((NOW - 3 * SECOND, "ok"), (NOW - 3 * SECOND - 1, "agent away")):
+        found = decide(link(), replace(away, last_seen_ns={"a": NOW, "b": seen}), NOW)
+        assert isinstance(found, Wait)
+        assert check == found.check
+    assert Start("first keying") == decide(link(), replace(KEYED, live=None, retry_ns=NOW), NOW)
