@@ -1,9 +1,7 @@
 """`sluicegate evidence`: verify and show packages; import logs and export packages of a state folder.
 
 `verify` and `show` import only what an auditor's machine needs (extra `verify`): no web framework, no
-database layer, no KMS client. Exit codes of all commands: 0 done or verified; 1 not verified or refused;
-2 wrong usage; 3 consistent, signer not established; 4 signed by the trusted key, scope not established;
-5 nothing in an object to import can be read.
+database layer, no KMS client. What a person is told, and the exit codes, are in `telling.py`.
 """
 
 from __future__ import annotations
@@ -18,14 +16,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from evidence.errors import EvidenceError, ExportRefused, PackageInvalid, SourceUnreadable, TrustInvalid
+from evidence.errors import ExportRefused, PackageInvalid
+from evidence.telling import code_of, plain, print_verdict, safe, summary
 
 if TYPE_CHECKING:
     from evidence.checkpoint import Signer
-    from evidence.package.verify import Verdict
     from evidence.store import Database
 
-OK, NO, USAGE, NO_SIGNER, NO_SCOPE, NO_ROW = 0, 1, 2, 3, 4, 5
 SIGNER_ENTRY_POINTS = "sluicegate.evidence_signer"
 
 app = typer.Typer(
@@ -54,12 +51,11 @@ def verify(
     """Verify a package offline; names the first wrong thing."""
     from evidence.package.verify import verify as run
 
-    with _plain("not verified"):
+    with plain("not verified"):
         root = _trust(trust, key, scope or [])
         verdict = run(package, root)
-    _print_verdict(verdict, as_json)
-    code = {"verified": OK}.get(verdict.text, NO_SCOPE if root.names_a_signer else NO_SIGNER)
-    raise typer.Exit(code)
+    print_verdict(verdict, as_json)
+    raise typer.Exit(code_of(verdict))
 
 
 @app.command()
@@ -73,14 +69,14 @@ def show(
     from evidence.package.decoding import load
     from evidence.package.model import FIGURES
 
-    with _plain("cannot be shown"):
+    with plain("cannot be shown"):
         members = {n: bytes(d) for n, d in container.read(package.read_bytes(), "2", package.name).items()}
         if FIGURES not in members:
             raise PackageInvalid("6", FIGURES, "is missing")
         value = load(members[FIGURES])
         if extract is not None:
             _extract(members, extract)
-        text = json.dumps(value, indent=2) if as_json else _summary(value, len(members))
+        text = json.dumps(value, indent=2) if as_json else summary(value, len(members))
     typer.echo(text)
 
 
@@ -131,7 +127,7 @@ def import_(  # noqa: PLR0917
             "give --tenants FILE, or --no-tenants: every row is then filed under `estate`, for good, and no "
             "tenant's package has it"
         )
-    with _plain("not imported"), _database(state) as (db, now):
+    with plain("not imported"), _database(state) as (db, now):
         table = TenantMap() if tenants is None else TenantMap.from_json(tenants.read_bytes())
         options = Sacct(cluster, delimiter, zone)
         lease_data = None if leases is None else leases.read_bytes()
@@ -140,7 +136,7 @@ def import_(  # noqa: PLR0917
             sources=state / "sources", now_ns=now, uri=uri,
         )  # fmt: skip
         for line in lines:  # as each file is done: what is told is committed, whatever comes after
-            typer.echo(_safe(line))
+            typer.echo(safe(line))
 
 
 @app.command()
@@ -161,7 +157,7 @@ def export(  # noqa: PLR0917
     from evidence.package.build import export as run
 
     window = _time(begin), _time(end)
-    with _plain("not exported"):
+    with plain("not exported"):
         _check_place(out, force)
         with _database(state) as (db, now):
             done = run(
@@ -253,105 +249,6 @@ def _extract(members: dict[str, bytes], folder: Path) -> None:
         target = folder / name
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_bytes(data)
-
-
-def _print_verdict(verdict: Verdict, as_json: bool) -> None:
-    p = verdict.predicate
-    if as_json:
-        value = {
-            "verdict": verdict.text,
-            "labels": list(verdict.labels),
-            "notes": list(verdict.notes),
-            "sha256": verdict.sha256,
-            "fingerprint": verdict.fingerprint,
-            "origin": p.origin,
-            "ranges": [[r.scope, r.scope_id, r.begin, r.end] for r in p.ranges],
-            "findings": verdict.figures["findings"],
-        }
-        typer.echo(json.dumps(value, indent=2))  # ASCII: nothing in it moves a terminal
-        return
-    f = verdict.figures
-    typer.echo(f"{verdict.text.upper()}  ({'; '.join(verdict.labels)})")
-    for r in p.ranges:
-        typer.echo(f"scope        {_safe(r.scope)}: records {r.begin} to {r.end}, whole range")
-    typer.echo(f"window       {f['window'][0]} to {f['window'][1]}")
-    typer.echo(f"log          {_safe(p.origin)}")
-    typer.echo(f"signed by    {verdict.fingerprint}\nsha256       {verdict.sha256}")
-    for note in verdict.notes:
-        typer.echo(f"note         {_safe(note)}")
-    for finding in f["findings"]:
-        typer.echo(f"finding      {_safe(finding)}")
-    if verdict.text in _NEXT:
-        typer.echo(f"next         {_NEXT[verdict.text]}")
-
-
-#: What to do where something is not established; the exit code says so as well.
-_NEXT = {
-    "consistent, signer not established": "anyone could have made this: give --trust FILE, or --key with "
-    "--scope, from the operator by another way than the package",
-    "consistent and signed by the trusted key, scope not established": "it may be of another tenant: give "
-    "--scope NAME=ID, from the operator by another way than the package",
-}
-
-
-def _summary(f: Any, members: int) -> str:
-    d, a = f["decisions"], f["attribution"]
-    lines = [
-        f"NOT VERIFIED: this is what the package says of itself ({'; '.join(f['labels'])})",
-        f"scope        {f['scope']}",
-        f"window       {f['window'][0]} to {f['window'][1]}",
-        f"members      {members}",
-        f"records      {f['records']['total']}",
-        f"decisions    {d['admitted']} admitted, {d['refused']} refused",
-        f"accesses     {a['matched']} of {a['total']} matched",
-        *(f"finding      {t}" for t in f["findings"]),
-    ]
-    return "\n".join(_safe(line) for line in lines)
-
-
-def _safe(text: str) -> str:
-    """Text from a package for a terminal: no control characters."""
-    return "".join(ch if ch.isprintable() else "?" for ch in text)
-
-
-@contextmanager
-def _plain(failure: str) -> Iterator[None]:
-    """Turn every error into a line for a person and an exit code; never a traceback."""
-    try:
-        yield
-    except (typer.Exit, typer.BadParameter):
-        raise
-    except EvidenceError as why:
-        _tell(failure, why, why.fix)
-        raise typer.Exit(_code(why)) from None
-    except ModuleNotFoundError as why:
-        extra = "verify" if failure in {"not verified", "cannot be shown"} else "server"
-        typer.echo(f"{failure.upper()}: this needs {why.name}; install 'sluicegate[{extra}]'", err=True)
-        raise typer.Exit(USAGE) from None
-    except OSError as why:
-        named = Path(str(why.filename)).name if why.filename else "a file"
-        typer.echo(f"{failure.upper()}: {_safe(named)}: {why.strerror or type(why).__name__}", err=True)
-        typer.echo("  see that it is a file that you may read, or a place where you may write", err=True)
-        raise typer.Exit(NO) from None
-    except Exception as why:
-        fix = getattr(why, "fix", None)
-        if isinstance(fix, str):  # made for people by whoever composes the product: the signer's errors
-            _tell(failure, why, fix)
-        else:  # its text may quote content; the class is enough to report it
-            typer.echo(f"{failure.upper()}: could not be read to the end ({type(why).__name__})", err=True)
-        raise typer.Exit(NO) from None
-
-
-def _code(why: EvidenceError) -> int:
-    if isinstance(why, TrustInvalid):
-        return USAGE  # what was given with the command, nothing about the package
-    return NO_ROW if isinstance(why, SourceUnreadable) else NO
-
-
-def _tell(failure: str, why: Exception, fix: str) -> None:
-    typer.echo(f"{failure.upper()}: {_safe(str(why))}", err=True)
-    if fix:
-        typer.echo(f"  {_safe(fix)}", err=True)
 
 
 def main() -> None:
