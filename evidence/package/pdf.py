@@ -29,7 +29,7 @@ def render(f: dict[str, Any]) -> bytes:
     out = io.BytesIO()
     doc = SimpleDocTemplate(
         out, pagesize=A4, leftMargin=_MARGIN - _PAD, rightMargin=_MARGIN - _PAD, topMargin=58,
-        bottomMargin=52,        invariant=1, pageCompression=0,  # another zlib would give other octets
+        bottomMargin=52, invariant=1, pageCompression=0,  # another zlib would give other octets
         title=_plain(title(f)), author="Sluicegate", subject="Evidence package report", lang="en",
     )  # fmt: skip
     draw = _Draw(A4[0] - 2 * _MARGIN)

@@ -129,17 +129,6 @@ class FileQuarantine:
             self.path.unlink(missing_ok=True)
 
 
-class MemoryQuarantine:
-    """Quarantine for tests: a list. Leaves out durability."""
-
-    def __init__(self) -> None:
-        self.kept: list[tuple[Line, str]] = []
-
-    def keep(self, line: Line, reason: str) -> None:
-        """Remember one line."""
-        self.kept.append((line, reason))
-
-
 class LineReader:
     """Reads a source object once, in bounded memory; knows its SHA-256 and size at the end.
 

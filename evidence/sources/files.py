@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -83,8 +84,7 @@ def _formats(
     for path in s3:
         yield path, s3_format(tenants)
     for path in sacct:
-        own = Sacct(options.cluster, options.delimiter, options.zone, options.columns)
-        yield path, sacct_format(tenants, own)
+        yield path, sacct_format(tenants, replace(options))
 
 
 def _told(name: str, done: Imported, *, declared: bool) -> Iterator[str]:

@@ -29,7 +29,6 @@ from evidence.sources.base import (
     Info,
     Line,
     LineReader,
-    MemoryQuarantine,
     Quarantine,
     Row,
     Unparsed,
@@ -249,26 +248,6 @@ def _not_later(at_ns: int | None, latest_ns: int) -> None:
     """A time in the future would stretch every join up to it."""
     if at_ns is not None and at_ns > latest_ns:
         raise Unparsed("time lies in the future")
-
-
-def parse_all(path: Path, fmt: Format) -> tuple[list[Row], MemoryQuarantine, Counts]:
-    """Read a small file wholly, committing nothing: for `show` and tests."""
-    rows, quarantine, counts = list[Row](), MemoryQuarantine(), Counts()
-
-    class _Keep(SegmentWriter):
-        def __init__(self) -> None:
-            pass
-
-        def add(self, row: Row, begin_ns: int | None = None, end_ns: int | None = None) -> int:
-            del begin_ns, end_ns
-            if not rows or rows[-1] is not row:
-                rows.append(row)
-            return len(rows) - 1
-
-    keep = _Keep()
-    with path.open("rb") as stream:
-        counts = _read(LineReader(stream), fmt, lambda _scope: keep, quarantine, 1 << 63)
-    return rows, quarantine, counts
 
 
 def _drafts(result: Imported, identity: Identity, digest: str, octets: int, now_ns: int) -> list[Draft]:

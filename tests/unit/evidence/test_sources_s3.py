@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from parsed import parse_all
 
 from evidence.sources.base import Line, Unparsed
-from evidence.sources.importer import parse_all, s3_format
+from evidence.sources.importer import s3_format
 from evidence.sources.s3_access import parse
 from evidence.sources.tenancy import TenantMap
 

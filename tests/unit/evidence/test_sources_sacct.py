@@ -11,12 +11,13 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from parsed import parse_all
 
 from evidence.errors import SourceRefused
 from evidence.limits import LIMITS
 from evidence.sources.base import Line, Unparsed
 from evidence.sources.hostlist import expand
-from evidence.sources.importer import parse_all, sacct_format
+from evidence.sources.importer import sacct_format
 from evidence.sources.slurm_sacct import Sacct
 from evidence.sources.tenancy import TenantMap
 
