@@ -2,7 +2,9 @@
 
 import datetime as dt
 import hashlib
+import re
 import ssl
+from pathlib import Path
 
 import pytest
 import trustme
@@ -132,3 +134,35 @@ def test_an_intermediate_may_be_registered_beside_its_root() -> None:
     both = (US.cert_pem.bytes() + child.cert_pem.bytes(),)
     table = Identities([ClusterIdentity("train-us", both)])
     assert table.authenticate("train-us", None, der(child), NOW_NS).cluster == "train-us"
+
+
+LATER = NOW_NS + 2 * DAY_NS
+# Every way to be refused before the body: token, certificate, moment.
+REFUSED: list[tuple[str | None, bytes | None, int]] = [
+    (None, None, NOW_NS),
+    ("0" * 64, None, NOW_NS),
+    (US_TOKEN, None, LATER),
+    (None, der(trustme.CA()), NOW_NS),
+    (None, der(US, not_before=NOW.replace(year=2020), not_after=NOW.replace(year=2021)), NOW_NS),
+    (None, der(EU), NOW_NS),
+    (EU_TOKEN, None, NOW_NS),
+    (EU_TOKEN, der(US), NOW_NS),
+    ("0" * 64, der(US), NOW_NS),
+]
+
+
+def refusal(token: str | None, certificate: bytes | None, now_ns: int) -> tuple[int, str]:
+    with pytest.raises((Unauthenticated, Forbidden)) as info:
+        TABLE.authenticate("train-us", token, certificate, now_ns)
+    return 401 if isinstance(info.value, Unauthenticated) else 403, info.value.reason
+
+
+def test_the_page_lists_every_refusal_before_the_body_and_no_other() -> None:
+    page = (Path(__file__).resolve().parents[3] / "docs/webhook.md").read_text(encoding="utf-8")
+    (table,) = re.findall(r"\| case \| HTTP \| counted as \|\n(.*?)\n\n", page, re.DOTALL)
+    said = {
+        (int(status), reason)
+        for status, reasons in re.findall(r"\| (\d{3}) \| ([^|]+) \|$", table, re.MULTILINE)
+        for reason in re.findall(r"`(\w+)`", reasons)
+    }
+    assert {refusal(*given) for given in REFUSED} == said

@@ -7,6 +7,7 @@ import os
 import re
 
 import pytest
+import yaml
 from estates import ESTATE, EXAMPLE, doc, files, only, problems, swap, valid
 
 from policy_engine.errors import ResourceErrors
@@ -252,3 +253,21 @@ def test_the_examples_of_the_reference_are_a_valid_estate():
         for name, field in model.model_fields.items():
             if name not in {"name", "diverse_partner"}:
                 assert re.search(rf"\b{field.alias or name}\b", text), (model.KIND, name)
+
+
+def test_the_defaults_of_the_reference_are_those_of_the_models():
+    text = (EXAMPLE.parents[2] / "docs" / "resources.md").read_text()
+    said = {}
+    for kind, block in re.findall(r"```yaml\n.*?kind: (\w+)\n(.*?)```", text, re.DOTALL):
+        for field, shown, comment in re.findall(r"^  (\w+): (\S+|\[\]) +# (.*)$", block, re.MULTILINE):
+            for form in (r"([\w-]+) \(default\)", r"default (\w+)", r"(^(?:the )?default\b)"):
+                if found := re.search(form, comment):
+                    said[kind, field] = shown if "default" in found[1] else found[1]
+                    break
+    models = {
+        (kind, field.alias): field for kind, model in KINDS.items() for field in model.model_fields.values()
+    }
+    assert len(said) >= 10
+    for key, value in said.items():
+        default = models[key].default
+        assert (list(default) if isinstance(default, tuple) else default) == yaml.safe_load(value), key

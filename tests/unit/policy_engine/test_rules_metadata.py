@@ -113,3 +113,17 @@ def test_the_page_of_policies_lists_every_rule_and_no_other():
     page = (ROOT / "docs" / "policies.md").read_text(encoding="utf-8")
     listed = set(re.findall(r"^\| `([a-z]+(?:\.[a-z_]+)?)` \|", page, re.MULTILINE))
     assert {*shipped().metadata, *BUILT_IN} == listed
+
+
+def test_the_page_of_policies_lists_every_rule_that_may_be_excepted_and_no_other():
+    page = (ROOT / "docs" / "policies.md").read_text(encoding="utf-8")
+    (listed,) = re.findall(r"says `exceptable: true`:\n(.*?)\. Built-ins", page, re.DOTALL)
+    exceptable = {rule for rule, meta in shipped().metadata.items() if meta.exceptable}
+    assert exceptable == set(re.findall(r"`([a-z_.]+)`", listed))
+    assert not any(meta.exceptable for meta in BUILT_IN.values())
+
+
+def test_the_page_of_policies_says_which_rules_only_warn():
+    page = (ROOT / "docs" / "policies.md").read_text(encoding="utf-8")
+    warns = set(re.findall(r"^\| `([a-z_.]+)` \|.*it warns and does not refuse", page, re.MULTILINE))
+    assert {rule for rule, meta in shipped().metadata.items() if meta.severity == "advice"} == warns
