@@ -97,11 +97,13 @@ async def records(  # noqa: PLR0917 - FastAPI reads parameters by name
     after: Annotated[int, Query(ge=-1, lt=2**53)] = -1,
     limit: Annotated[int, Query(ge=1, le=LIMITS.page_rows)] = 100,
 ) -> Json:
-    """Records of a scope in reach, after a sequence number. Sensitive parts need the role auditor."""
+    """Records of a scope in reach, after a sequence number. Sensitive parts need the role auditor over it."""
     reach = caller.reach(*READ)
     sensitive = any(grant.role in AUDIT for grant in caller.grants)
     if sensitive:
-        reach = caller.reach(*AUDIT)
+        audited = caller.reach(*AUDIT)
+        sensitive = scope is None or audited.covers_scope(scope)
+        reach = audited if sensitive else reach
     return await services.records(
         reach, sensitive=sensitive, scope=scope, kind=kind, after=after, limit=limit
     )

@@ -184,6 +184,9 @@ def test_sensitive_parts_only_for_auditors_of_the_tenant(client: TestClient, dat
     answer = client.get("/v1/records", headers=both).json()
     assert answer["sensitive"] is True
     assert answer["tenants"] == ["acme"], "the auditor's reach, not the viewer's"
+    public = client.get("/v1/records?scope=globex", headers=both).json()
+    assert (public["sensitive"], public["tenants"]) == (False, ["acme", "globex"]), "a viewer there"
+    assert client.get("/v1/records?scope=acme", headers=both).json()["sensitive"] is True
     viewer = client.get("/v1/records", headers=auth(token(database, "lee", ("viewer", "globex")))).json()
     assert (viewer["sensitive"], viewer["tenants"]) == (False, ["globex"])
 
