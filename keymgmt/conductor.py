@@ -9,7 +9,6 @@ that took the lease) continues from the journal.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -95,8 +94,14 @@ class Conductor:
         finally:
             await self._stop()
             if self.term is not None:
-                with contextlib.suppress(Exception):
-                    await self._lease.release(self.term)
+                await self._give_back(self.term)
+
+    async def _give_back(self, term: Term) -> None:
+        """So that a successor need not wait; a lease that is not given back expires by itself."""
+        try:
+            await self._lease.release(term)
+        except EvidenceError as error:
+            log.warning("lease_not_given_back", reason=str(error), fix=error.fix)
 
     async def _lead_once(self) -> None:
         """Take or renew the lease, adopt what an earlier term left, keep one task per link."""
