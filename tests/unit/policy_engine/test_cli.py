@@ -10,6 +10,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
+from evidence.telling import plain
 from policy_engine import cli
 
 HEAVY = (
@@ -226,8 +227,6 @@ def test_our_errors_show_what_to_do(capsys):
     ],
 )
 def test_evidence_names_the_extra_that_brings_the_command(failure, extra, capsys):
-    from evidence.cli import _plain
-
-    with pytest.raises(typer.Exit), _plain(failure):
+    with pytest.raises(typer.Exit), plain(failure):
         raise ModuleNotFoundError("x", name="sqlmodel")
     assert f"install 'sluicegate[{extra}]'\n" in capsys.readouterr().err
