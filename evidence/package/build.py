@@ -121,6 +121,8 @@ def export(
 
     if window[0] >= window[1]:
         raise ExportRefused("the window is empty", fix="give --from before --to")
+    if window[0] >= now_ns:
+        raise ExportRefused("the window has not begun", fix="give a window that begins in the past")
     try:
         got = db.read_sync(
             lambda conn: collect(

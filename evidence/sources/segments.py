@@ -254,24 +254,36 @@ def read(folder: Path, ident: str, schema: str, root: str, rows: int) -> Iterato
     path = folder / f"{ident}.parquet"
     if not path.is_file():
         raise SourceRefused(f"segment {ident} is not stored here", fix="restore the sources folder")
-    names = list(SCHEMAS[schema])
-    columns = ", ".join(f'"{name}"' for name in names)
     frontier = Frontier()
-    with connect() as con:
-        cursor = con.execute(
-            f"SELECT {columns} FROM read_parquet($1, file_row_number=true)"  # noqa: S608 -- constants
-            " ORDER BY file_row_number",
-            [str(path)],
-        )
-        while batch := cursor.fetchmany(_BATCH):
-            lines = [
-                canonical({k: v for k, v in zip(names, values, strict=True) if v is not None})
-                for values in batch
-            ]
-            frontier = frontier.extend([leaf_hash(line) for line in lines])
-            yield from lines
+    for lines in _batches(path, ident, list(SCHEMAS[schema])):
+        frontier = frontier.extend([leaf_hash(line) for line in lines])
+        yield from lines
     if frontier.size != rows or frontier.root().hex() != root:
-        raise SourceRefused(
-            f"segment {ident} was changed: its rows no longer give the committed root",
-            fix="restore the file from a backup, or import the source object again and compare",
-        )
+        raise _changed(ident, "its rows no longer give the committed root")
+
+
+def _batches(path: Path, ident: str, names: list[str]) -> Iterator[list[bytes]]:
+    import duckdb
+
+    columns = ", ".join(f'"{name}"' for name in names)
+    try:
+        with connect() as con:
+            cursor = con.execute(
+                f"SELECT {columns} FROM read_parquet($1, file_row_number=true)"  # noqa: S608 -- constants
+                " ORDER BY file_row_number",
+                [str(path)],
+            )
+            while batch := cursor.fetchmany(_BATCH):
+                yield [
+                    canonical({k: v for k, v in zip(names, values, strict=True) if v is not None})
+                    for values in batch
+                ]
+    except duckdb.Error:  # no Parquet, cut off, or other columns; its text quotes the file
+        raise _changed(ident, "it is no longer the file that was written") from None
+
+
+def _changed(ident: str, what: str) -> SourceRefused:
+    return SourceRefused(
+        f"segment {ident} was changed: {what}",
+        fix="restore the file from a backup, or import the source object again and compare",
+    )

@@ -10,6 +10,7 @@ import pytest
 from package_checks import refused
 from package_world import DAY, END, HOUR, T0, World, decision, make, signer, trust_of
 
+from evidence.errors import ExportRefused, SourceRefused
 from evidence.ledger import Ledger
 from evidence.merkle import leaf_hash, root
 from evidence.package import figures, html, pdf
@@ -94,6 +95,11 @@ def test_an_empty_window_of_an_idle_scope_verifies(world: World) -> None:
     assert VERIFIED == verify(done.path, trust_of(done)).text
 
 
+def test_a_window_that_has_not_begun_makes_no_package(world: World) -> None:
+    with pytest.raises(ExportRefused, match="has not begun"):
+        world.export(window=(T0 + 2 * DAY, T0 + 3 * DAY))
+
+
 def test_clocks_that_differ_make_the_range_begin_earlier(tmp_path: Path) -> None:
     db = Database(tmp_path / "l.db")
     db.start()
@@ -110,6 +116,27 @@ def test_clocks_that_differ_make_the_range_begin_earlier(tmp_path: Path) -> None
         assert (1, 3) == (done.predicate.ranges[0].begin, done.predicate.ranges[0].end)
     finally:
         db.stop()
+
+
+def test_a_window_whose_rows_are_gone_or_changed_makes_no_package(tmp_path: Path) -> None:
+    made = make(tmp_path)
+    try:
+        members = unpack(made.export("acme", name="whole.zip").path.read_bytes())
+        idents = [Path(name).stem for name in members if name.startswith("segments/")]
+        first, second, *_ = (made.folder / "sources" / "segments" / f"{ident}.parquet" for ident in idents)
+        kept = first.read_bytes()
+        first.unlink()
+        with pytest.raises(SourceRefused, match="not stored here"):
+            made.export("acme")
+        for changed in (second.read_bytes(), kept[:-1], b"", b"PAR1"):
+            first.write_bytes(changed)
+            with pytest.raises(SourceRefused, match="was changed"):
+                made.export("acme")
+        assert not (made.folder / "acme.zip").exists()
+        first.write_bytes(kept)
+        made.export("acme")
+    finally:
+        made.db.stop()
 
 
 def test_faults_in_the_window_are_said(tmp_path: Path) -> None:
