@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import shutil
 import subprocess
@@ -15,6 +16,7 @@ from package_world import LOGS, T0, World, make, signer
 from typer.testing import CliRunner
 
 from evidence import cli
+from evidence.checkpoint import verifier_of
 from evidence.ledger import Ledger, Sequencer
 from evidence.package.attacks import flip
 from evidence.store import Database
@@ -233,6 +235,14 @@ def test_import_and_export_work_on_a_state_folder(tmp_path: Path, monkeypatch: p
     monkeypatch.setattr(cli, "_signer", lambda _state: signer())
     done = RUN.invoke(cli.app, ["export", *window, *state])
     assert 0 == done.exit_code, done.stderr
+    digest = hashlib.sha256((tmp_path / "a.zip").read_bytes()).hexdigest()  # for another channel
+    assert f"sha256       {digest}\n" in done.stdout
+    assert f"signed by    {verifier_of(signer()).fingerprint}\n" in done.stdout
+    db.start()
+    Sequencer(db, ledger, clock=lambda: T0).drain_sync()  # the export is itself a record
+    (told,) = ledger.records(ledger.read(lambda view: view.find_scope("acme")), kind="package_export")
+    assert (digest, ["acme"]) == tuple(told.parts.public_fields()[n] for n in ("package_sha256", "scopes"))
+    db.stop()
     assert (
         0
         == RUN.invoke(

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import json
 import stat
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -18,6 +20,7 @@ from evidence.limits import LIMITS
 from evidence.merkle import leaf_hash, root
 from evidence.outbox import Inbox
 from evidence.records import Draft, encode
+from evidence.sources import base
 from evidence.sources.base import LineReader
 from evidence.sources.importer import Format, Identity, import_log, s3_format, sacct_format
 from evidence.sources.segments import read, segments_of
@@ -210,6 +213,22 @@ def test_the_key_of_the_work_and_its_records_are_one_transaction(tmp_path: Path)
         inbox.commit([draft], "w")
     assert 1 == db.read_sync(lambda c: c.exec_driver_sql("SELECT count(*) FROM outbox_entry").scalar())
     db.stop()
+
+
+def test_stored_segments_are_read_only(done) -> None:
+    folder, got, _ = done
+    stored = list((folder / "segments").iterdir())
+    assert 2 * len(got.segments) == len(stored)
+    assert {0o400} == {stat.S_IMODE(path.stat().st_mode) for path in stored}
+
+
+def test_an_object_of_too_many_lines_is_refused_and_leaves_nothing(tmp_path: Path, monkeypatch) -> None:
+    log, folder = LOGS / "s3-access.log", tmp_path / "sources"
+    for bound, outcome in ((24, contextlib.nullcontext()), (23, pytest.raises(SourceRefused, match="lines"))):
+        monkeypatch.setattr(base, "LIMITS", replace(LIMITS, source_lines=bound))
+        with outcome:
+            import_log(log, s3(), Identity("x"), folder=folder / str(bound), inbox=ListInbox(), now_ns=NOW)
+    assert ["lock"] == [p.name for p in (folder / "23").rglob("*") if p.is_file()]
 
 
 def test_a_changed_segment_is_found(done) -> None:
