@@ -19,11 +19,12 @@ from typing import Any, Final
 
 from evidence import outbox
 from evidence.database import Database
+from evidence.errors import Refused
 from evidence.logs import get_logger
 from evidence.records import Draft
 from policy_engine.embedded.logfile import log_to
 from policy_engine.embedded.plain import in_words
-from policy_engine.errors import StartError
+from policy_engine.errors import SaidNo, StartError
 
 log = get_logger("policy_engine.evidence_job")
 SETTLE_SECONDS: Final = 20.0
@@ -162,7 +163,7 @@ def main(arguments: Sequence[str]) -> int:
             told = job.export(tenant, (int(begin), int(end)), Path(out), by)
     except Exception as error:  # the edge of the process: whoever started it reads one JSON object
         what, fix = in_words(error)
-        told = {"error": what, "fix": fix}
+        told = {"error": what, "fix": fix, "refused": isinstance(error, (Refused, SaidNo))}
         log.exception("evidence_job_failed", command=command, error=type(error).__name__)
         sys.stdout.write(json.dumps(told) + "\n")
         return 1

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from evidence.database import Database
+from evidence.errors import ExportRefused
 from evidence.ledger import Ledger
 from evidence.view import StoredRecord
 from keymgmt.conductor import Conductor
@@ -183,6 +184,7 @@ class EmbeddedServices:
         """Export in a process that ends: its libraries never weigh on this one.
 
         Raises:
+            ExportRefused: It cannot be made as asked; the text says why.
             CouldNotTell: The export failed; the text says why.
         """
         out = self._state / "packages" / f"{tenant}_{start_ns}_{end_ns}.zip"
@@ -194,13 +196,18 @@ class EmbeddedServices:
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.DEVNULL,
         )
-        output, _ = await process.communicate()
+        try:
+            output, _ = await process.communicate()
+        except asyncio.CancelledError:  # a stop: nobody waits for the package any more
+            process.kill()
+            raise
         try:
             told = json.loads(output)
         except ValueError:
             told = {"error": "the export process ended without an answer"}
         if "error" in told:
-            raise CouldNotTell(f"export failed: {told['error']}", fix=told.get("fix", ""))
+            said = ExportRefused if told.get("refused") else CouldNotTell
+            raise said(f"export failed: {told['error']}", fix=told.get("fix", ""))
         return {"tenant": tenant, "file": out.name, "octets": out.stat().st_size}
 
     def tenants(self) -> Collection[str]:

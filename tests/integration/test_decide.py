@@ -1,6 +1,9 @@
 """Decisions of the running system: the example reviews, the ledger, credentials."""
 
 import json
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -105,6 +108,38 @@ def test_a_tenants_viewer_sees_its_own_and_no_process(system):
     own = review(system, "tenant-segment")["request"]
     mine = system.api("/v1/decide", {"cluster": "train-us", "request": own})
     assert (200, False) == (mine.status, mine.body["allowed"])
+
+
+def test_a_package_exported_over_the_api_verifies_against_the_trust_root(system):
+    """Asked of the control plane, made by a process that ends, signed over a session of its own."""
+    wait((system.state / "trust.json").exists, 10, "the trust root is written")
+    system.review("train-us", review(system, "compliant"))
+    window = {"tenant": "acme", "start_ns": "1740787200000000000", "end_ns": str(time.time_ns())}
+    made = system.api("/v1/packages", window)
+    assert 201 == made.status, made
+    listed = system.api("/v1/packages").body["packages"]
+    assert [made.body] == [one for one in listed if one["file"] == made.body["file"]]
+    package = system.state / "packages" / made.body["file"]
+    done = subprocess.run(
+        [
+            *(sys.executable, "-m", "policy_engine.demo.offline", "evidence", "verify", str(package)),
+            *("--trust", str(system.state / "trust.json")),
+        ],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert 0 == done.returncode, done.stderr
+    assert "faults enabled" in done.stdout.splitlines()[0]
+
+
+def test_a_package_that_cannot_be_made_as_asked_is_refused_and_not_called_an_outage(system):
+    hour = 3_600_000_000_000
+    later = {"start_ns": str(time.time_ns() + hour), "end_ns": str(time.time_ns() + 2 * hour)}
+    reply = system.api("/v1/packages", {"tenant": "acme"} | later)
+    assert 409 == reply.status, reply
+    assert "export failed: the window has not begun" == reply.body["detail"]
 
 
 def _open(system):
