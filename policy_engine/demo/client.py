@@ -99,34 +99,22 @@ class Https:
             return Reply(answer.status, data.decode("utf-8", "replace"))
 
 
-def ask_socket(path: Path, message: Mapping[str, Any], *, kind: int, timeout: float = 2.0) -> Any:
-    """Send one JSON message over a unix socket and return the JSON answer.
+def ask_socket(path: Path, message: Mapping[str, Any], *, timeout: float = 2.0) -> Any:
+    """Send one JSON message over a unix socket that keeps messages apart and return the JSON answer.
 
     Args:
         path: The socket.
         message: What to send.
-        kind: `socket.SOCK_SEQPACKET` or `SOCK_STREAM`.
         timeout: Seconds.
 
     Raises:
         DoorClosedError: Nobody answered.
     """
     try:
-        with socket.socket(socket.AF_UNIX, kind) as door:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as door:
             door.settimeout(timeout)
             door.connect(str(path))
-            door.sendall(json.dumps(message).encode() + (b"\n" if kind == socket.SOCK_STREAM else b""))
-            if kind == socket.SOCK_SEQPACKET:
-                return json.loads(door.recv(1 << 20))
-            return json.loads(_read_all(door))
+            door.sendall(json.dumps(message).encode())
+            return json.loads(door.recv(1 << 20))
     except (OSError, ValueError) as error:
         raise DoorClosedError(f"{path.name}: {type(error).__name__}") from None
-
-
-def _read_all(door: socket.socket) -> bytes:
-    parts = []
-    while chunk := door.recv(65536):
-        parts.append(chunk)
-        if chunk.endswith(b"\n"):
-            break
-    return b"".join(parts)

@@ -133,7 +133,7 @@ class Story:
             StepFailedError: It took longer than ``timeout``.
         """
         begun = time.monotonic()
-        with self._bar(text) as (update, _):
+        with _Bar(self.console, text) as update:
             while True:
                 done, total = progress()
                 update(done, total)
@@ -144,9 +144,6 @@ class Story:
                 if time.monotonic() - begun > timeout:
                     self.check(False, text, detail=f"{done} of {total} after {timeout:.0f} s", fatal=True)
                 time.sleep(every)
-
-    def _bar(self, text: str) -> _Bar:
-        return _Bar(self.console, text)
 
 
 class _Bar:
@@ -164,9 +161,9 @@ class _Bar:
         )
         self._task = self._progress.add_task(text, total=None)
 
-    def __enter__(self) -> tuple[Callable[[int, int], None], Progress]:
+    def __enter__(self) -> Callable[[int, int], None]:
         self._progress.start()
-        return self._update, self._progress
+        return self._update
 
     def _update(self, done: int, total: int) -> None:
         self._progress.update(self._task, completed=done, total=total)

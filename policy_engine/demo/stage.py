@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -150,19 +149,19 @@ class Stage:
         """Inject a fault into a data plane (`clear` ends all)."""
         path = Path(self.endpoints["data_planes"][agent])
         message = {"cmd": "fault", "name": name, "params": params}
-        return dict(_ok(ask_socket(path, message, kind=socket.SOCK_SEQPACKET)))
+        return dict(_ok(ask_socket(path, message)))
 
     def plane(self, agent: str) -> dict[str, Any]:
         """Read a data plane back: configuration, path, counters. Never a key."""
         path = Path(self.endpoints["data_planes"][agent])
-        return dict(_ok(ask_socket(path, {"cmd": "read"}, kind=socket.SOCK_SEQPACKET)))
+        return dict(_ok(ask_socket(path, {"cmd": "read"})))
 
     def tx_key(self, agent: str) -> str:
         """Id of the key that an end transmits with, by its data plane's own word; empty when it has none."""
         return next((str(sa["key_id"]) for sa in self.plane(agent)["tx"]["sas"] if sa["in_use"]), "")
 
     def _ask(self, door: str, message: Json) -> Any:
-        return _ok(ask_socket(Path(self.endpoints[door]), message, kind=socket.SOCK_SEQPACKET))
+        return _ok(ask_socket(Path(self.endpoints[door]), message))
 
 
 class Meter:
