@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import time
 from pathlib import Path
 
 import trustme
@@ -39,3 +42,16 @@ class Bao:
 
     def stop(self) -> None:
         self.child.stop()
+
+
+def freeze(pid: int) -> None:
+    """Stop a process and return when each of its threads stands still: the signal alone does not say so."""
+    os.kill(pid, signal.SIGSTOP)
+    deadline = time.monotonic() + 10
+    while any(_state(task) not in {"T", "Z"} for task in Path(f"/proc/{pid}/task").iterdir()):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def _state(task: Path) -> str:
+    return (task / "stat").read_text().rpartition(")")[2].split()[0]

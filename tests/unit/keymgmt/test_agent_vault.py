@@ -8,7 +8,7 @@ import signal
 from pathlib import Path
 
 import pytest
-from bao_server import Bao
+from bao_server import Bao, freeze
 
 from keymgmt.agents.config import BaoPaths, Server
 from keymgmt.agents.enrol import enrol
@@ -130,7 +130,7 @@ def test_a_restart_of_openbao_is_survived_and_its_absence_is_could_not_tell(tmp_
         ciphertext = rig.wrapped()
         rig.vault.decrypt("r1", ciphertext, b"ad")
         assert bao.child.pid is not None
-        os.kill(bao.child.pid, signal.SIGSTOP)
+        freeze(bao.child.pid)
         rig.vault._connection._timeout_s = 0.3
         rig.vault._connection.close()
         with pytest.raises(CustodyUnavailable):
