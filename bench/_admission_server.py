@@ -20,10 +20,11 @@ from policy_engine.admission.deps import AdmissionDeps, Policy
 from policy_engine.admission.identities import ClusterIdentity, Identities
 from policy_engine.facts import NoLookup
 from policy_engine.gate.posture import LinkPosture
-from policy_engine.listeners import Listeners, ListenerSpec, TlsFiles, settle_heap, stop_on_signals
+from policy_engine.listeners import Listeners, ListenerSpec, settle_heap, stop_on_signals
 from policy_engine.resources.load import load
 from policy_engine.rules.bundle import shipped
 from policy_engine.rules.wasm import WasmEngine
+from policy_engine.tls_material import TlsFiles
 
 ROOT = Path(__file__).resolve().parent.parent
 CLUSTER = "train-us"

@@ -21,7 +21,7 @@ from evidence.telling import code_of, plain, print_verdict, safe, summary
 
 if TYPE_CHECKING:
     from evidence.checkpoint import Signer
-    from evidence.store import Database
+    from evidence.database import Database
 
 SIGNER_ENTRY_POINTS = "sluicegate.evidence_signer"
 
@@ -185,8 +185,8 @@ def _check_place(out: Path, force: bool) -> None:
 
 @contextmanager
 def _database(state: Path) -> Iterator[tuple[Database, int]]:
+    from evidence.database import Database
     from evidence.errors import StoreUnavailable
-    from evidence.store import Database
 
     path = state / "sluicegate.db"
     if not path.is_file():

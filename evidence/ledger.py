@@ -21,12 +21,9 @@ from evidence.errors import SignerChanged
 from evidence.merkle import Frontier
 from evidence.outbox import put
 from evidence.scope import ESTATE, Head
-from evidence.sequencer import Mirror, Sequencer
 from evidence.signing import KIND as SIGNING_KEY
 from evidence.signing import key_change_draft, verify_key_change
 from evidence.view import LedgerView, MapProof, StoredRecord, Tick
-
-__all__ = ["Ledger", "LedgerView", "MapProof", "Mirror", "Sequencer", "Signer", "StoredRecord", "Tick"]
 
 T = TypeVar("T")
 

@@ -31,7 +31,6 @@ from evidence.view import Tick
 if TYPE_CHECKING:
     from evidence.ledger import Ledger
 
-__all__ = ["Mirror", "Sequencer"]
 
 _log = get_logger(__name__)
 

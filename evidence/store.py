@@ -17,28 +17,8 @@ from sqlalchemy import BigInteger, CheckConstraint, Column, Integer, LargeBinary
 from sqlalchemy.engine import Connection
 from sqlmodel import Field, SQLModel
 
-from evidence.database import Database
 from evidence.errors import NotInLedger, RecordRefused
 from evidence.scope import new_scope_id
-
-__all__ = [
-    "SEQ_BITS",
-    "Database",
-    "LedgerLog",
-    "LedgerNode",
-    "LedgerRecord",
-    "LedgerScope",
-    "LedgerSpool",
-    "LedgerTick",
-    "LedgerTickHead",
-    "OutboxEntry",
-    "OutboxSource",
-    "driver_sql",
-    "find_scope",
-    "metadata",
-    "scope_id",
-    "scopes",
-]
 
 metadata = SQLModel.metadata
 metadata.naming_convention = {

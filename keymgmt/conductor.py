@@ -14,22 +14,24 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
+from evidence.database import Database
 from evidence.errors import EvidenceError
 from evidence.logs import get_logger
-from evidence.store import Database
 from keymgmt import conductor_rules as rules
 from keymgmt import rotation_sak
 from keymgmt.bell import Bell
+from keymgmt.checks import take
 from keymgmt.custody import LinkKeys
 from keymgmt.errors import KeymgmtError, RotationRefused, StaleLease
 from keymgmt.evidencing import drafts
-from keymgmt.journal import Journal, Loaded, OpEntry, Request, Save
+from keymgmt.journal import Journal
+from keymgmt.journal_rows import Loaded, OpEntry, Request, Save
 from keymgmt.key_steps import KeySteps
 from keymgmt.lease import Lease, Term
 from keymgmt.limits import LIMITS, Limits
 from keymgmt.linkstatus import LinkStatus, Presence, describe, view_of
 from keymgmt.model import LinkSpec, partners
-from keymgmt.operations import PARAMS, OpKind, take
+from keymgmt.operations import PARAMS, OpKind
 from keymgmt.rotation import (
     Command,
     Rotation,

@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
+from keymgmt.checks import take
 from keymgmt.errors import SaidNo
 from keymgmt.journal_rows import LinkEntry, Loaded, OpEntry
 from keymgmt.lease import Term
 from keymgmt.lifetimes import retry_wait_ns
 from keymgmt.limits import Limits
-from keymgmt.operations import RESULTS, OpKind, take
+from keymgmt.operations import RESULTS, OpKind
 from keymgmt.rotation import Outcome, Rotation
 
 STALE: Final = "stale_token"

@@ -3,7 +3,7 @@
 Pure: values in, verdicts out. Counter names are those of Linux macsec, flattened with a prefix for the scope:
 `secy.OutPktsUntagged`, `txsc.OutPktsEncrypted`, `txsa.<an>.OutPktsEncrypted`, `rxsc.InPktsOK`,
 `rxsa.<an>.InPktsOK`, `guard.OutDropped`, `port.TxFrames`, `probe.Sent`. A fall of a value is a reset, never a
-negative delta; per-SA values end with their SA, so totals come from the SC and SecY scopes.
+negative delta; per-SA values end with their SA, so an interval is judged by the SC and SecY scopes.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Self
 
-from keymgmt.operations import decode_counters, encode_counters, is_map, is_str, take
-from keymgmt.samples import Sample, SampleSigner, sign_sample, verify_sample
+from keymgmt.checks import decode_counters, encode_counters, is_map, is_str, take
+from keymgmt.samples import Sample
 
 CLEAR_SENT: Final = ("secy.OutPktsUntagged", "txsc.OutPktsProtected", "guard.OutDropped")
 CLEAR_RECEIVED: Final = (
@@ -37,43 +37,6 @@ ARRIVALS: Final = (  # each frame that arrives is counted under exactly one of t
     "rxsc.InPktsOK",
 )
 WRONG_PEER: Final = ("secy.InPktsUnknownSCI", "secy.InPktsNoSCI")
-
-
-@dataclass(frozen=True, slots=True)
-class Totals:
-    """Monotone totals of one end over SA retirements and SecY lifetimes.
-
-    Attributes:
-        base: sums of lifetimes that ended.
-        last: the newest raw reading.
-        secy_id: lifetime of `last`.
-        resets: how many resets were carried.
-    """
-
-    base: Mapping[str, int]
-    last: Mapping[str, int]
-    secy_id: str
-    resets: int = 0
-
-    def advance(self, secy_id: str, now: Mapping[str, int]) -> Totals:
-        """Return the totals after one more reading. A new lifetime or a fallen value is a reset."""
-        reset = secy_id != self.secy_id
-        base = dict(self.base)
-        fallen = 0
-        for name, before in self.last.items():
-            if reset or now.get(name, 0) < before:
-                base[name] = base.get(name, 0) + before
-                fallen += not reset
-        return Totals(base, dict(now), secy_id, self.resets + int(reset or fallen > 0))
-
-    def value(self, name: str) -> int:
-        """Return the total of one counter; it never falls."""
-        return self.base.get(name, 0) + self.last.get(name, 0)
-
-    @classmethod
-    def start(cls, secy_id: str, now: Mapping[str, int]) -> Totals:
-        """Return totals that begin with this reading."""
-        return cls({}, dict(now), secy_id)
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,18 +198,3 @@ def _why_yes(a: Interval, b: Interval) -> tuple[str, ...]:
         f"{name}: {end.rise('txsc.OutPktsEncrypted')} encrypted, {end.rise('rxsc.InPktsOK')} decrypted"
         for name, end in (("a", a), ("b", b))
     )
-
-
-__all__ = [
-    "Interval",
-    "Sample",
-    "SampleSigner",
-    "Totals",
-    "Verdict",
-    "Violation",
-    "delta",
-    "evaluate",
-    "local_violation",
-    "sign_sample",
-    "verify_sample",
-]

@@ -16,9 +16,9 @@ from typing import Any, Final
 
 import orjson
 
+from evidence.database import Database
 from evidence.errors import EvidenceError
 from evidence.logs import get_logger
-from evidence.store import Database
 from keymgmt.bell import Bell
 from keymgmt.errors import AgentUnknown, CouldNotTell, KeymgmtError, MessageRefused, SaidNo
 from keymgmt.journal import Journal
@@ -27,7 +27,7 @@ from keymgmt.model import LinkSpec
 from keymgmt.observed import Observed, ViolationReport
 from keymgmt.operations import Operation
 from keymgmt.peers import Peer, Peers
-from keymgmt.permit import PermitRequest, PermitSource
+from keymgmt.permit_request import PermitRequest, PermitSource
 from keymgmt.polls import own_sample, read_json, read_poll
 from keymgmt.samples import Sample
 

@@ -14,16 +14,14 @@ from dataclasses import asdict
 from sqlalchemy import Connection, RowMapping
 
 from evidence import outbox
+from evidence.database import Database
 from evidence.records import Draft
-from evidence.store import Database
 from keymgmt import journal_rows as sql
 from keymgmt.errors import RotationRefused
-from keymgmt.journal_rows import LinkEntry, Loaded, OpEntry, Request, Save
+from keymgmt.journal_rows import Loaded, Request, Save
 from keymgmt.lease import Term, fence
 from keymgmt.operations import Ack, Operation, OpKind
 from keymgmt.rotation import Rotation
-
-__all__ = ["Journal", "LinkEntry", "Loaded", "OpEntry", "Request", "Save"]
 
 
 class Journal:

@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 from sqlalchemy import Connection, TextClause, text
 
 from evidence import outbox
+from evidence.database import Database
 from evidence.records import Draft
-from evidence.store import Database
 from keymgmt.errors import StaleLease
 
 _TAKE = text(

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
-from keymgmt.journal import Loaded
+from keymgmt.journal_rows import Loaded
 from keymgmt.limits import Limits
 from keymgmt.model import SIDES, LinkSpec
 from keymgmt.rotation import Rotation, Table, outstanding

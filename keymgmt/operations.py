@@ -14,8 +14,6 @@ from typing import Any, Final, Self
 
 from keymgmt.checks import (
     Check,
-    decode_counters,
-    encode_counters,
     is_an,
     is_bool,
     is_check,
@@ -32,7 +30,6 @@ from keymgmt.checks import (
     opt,
     take,
 )
-from keymgmt.endstate import EndpointState, SaState
 
 
 class OpKind(StrEnum):
@@ -215,30 +212,3 @@ _ACK: Final[Mapping[str, Check]] = {
     "result": is_map,
     "error": opt(object_of({"code": is_str, "detail": is_str})),
 }
-
-__all__ = [
-    "AD",
-    "PARAMS",
-    "RESULTS",
-    "Ack",
-    "AckStatus",
-    "Check",
-    "EndpointState",
-    "OpKind",
-    "Operation",
-    "SaState",
-    "decode_counters",
-    "encode_counters",
-    "is_an",
-    "is_bool",
-    "is_check",
-    "is_count",
-    "is_hex",
-    "is_key_id",
-    "is_map",
-    "is_nonce",
-    "is_sci",
-    "is_str",
-    "is_u64",
-    "take",
-]

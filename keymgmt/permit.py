@@ -12,21 +12,22 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Final, Self
 
 from evidence.canonical import canonical
-from evidence.errors import NotCanonical
+from evidence.dsse import envelope, opened, pae
+from evidence.errors import NotCanonical, SignatureInvalid
 from keymgmt.checks import Check, is_count, is_hex, is_nonce, is_str, is_u64, take
-from keymgmt.dsse import Sign, envelope, opened, pae
 from keymgmt.errors import MessageRefused, PermitRefused
-from keymgmt.permit_request import PermitRequest, PermitSource
 
 PERMIT_TYPE: Final = "application/vnd.sluicegate.permit+json"
 SIGNER_TYPE: Final = "application/vnd.sluicegate.permit-signer+json"
 MAX_ANSWER: Final = 65_536  # octets; a larger answer is refused unread
+Sign = Callable[[bytes], bytes]
+"""Signs octets with Ed25519 and returns the 64 octets."""
 
 
 class PermitKind(StrEnum):
@@ -156,12 +157,12 @@ def key_id_of(public_key: bytes) -> str:
 
 def certify(statement: SignerStatement, root_key_id: str, sign: Sign) -> dict[str, Any]:
     """Return the root's envelope about a delegated key; `sign` is the transit key `permit-root`."""
-    return envelope(SIGNER_TYPE, statement.payload(), root_key_id, sign)
+    return _signed(SIGNER_TYPE, statement.payload(), root_key_id, sign)
 
 
 def issue(permit: Permit, statement: Mapping[str, Any], sign: Sign) -> bytes:
     """Return the octets that answer a pull; `statement` is what `certify` returned for the signing key."""
-    signed = envelope(PERMIT_TYPE, permit.payload(), permit.signer, sign)
+    signed = _signed(PERMIT_TYPE, permit.payload(), permit.signer, sign)
     return canonical({"envelope": signed, "statement": dict(statement)})
 
 
@@ -188,7 +189,7 @@ def verify(answer: bytes, expected: Expected) -> Permit:
     if len(answer) > MAX_ANSWER:  # 1
         raise MessageRefused("permit: answer too large")
     doc = take(_json(answer), {"envelope": _is_object, "statement": _is_object}, "permit answer")
-    root_id, payload = opened(doc["statement"], SIGNER_TYPE, expected.roots)  # 2
+    root_id, payload = _opened("signer", doc["statement"], SIGNER_TYPE, expected.roots)  # 2
     statement = SignerStatement.from_payload(payload)
     if statement.key_id != key_id_of(statement.public_key):  # 3
         raise PermitRefused("signer: its key id is not its key's")
@@ -196,7 +197,8 @@ def verify(answer: bytes, expected: Expected) -> Permit:
         raise PermitRefused(
             "signer: its statement has ended; the gate must renew it under permit-root " + root_id
         )
-    _, payload = opened(doc["envelope"], PERMIT_TYPE, {statement.key_id: statement.public_key})  # 4
+    key = {statement.key_id: statement.public_key}
+    _, payload = _opened("permit", doc["envelope"], PERMIT_TYPE, key)  # 4
     permit = Permit.from_payload(payload)
     if permit.signer != statement.key_id:
         raise PermitRefused("signer: the payload names another key")
@@ -204,6 +206,17 @@ def verify(answer: bytes, expected: Expected) -> Permit:
         raise PermitRefused("epoch: the signer belongs to another epoch")
     _accept(permit, expected)
     return permit
+
+
+def _signed(payload_type: str, payload: bytes, key_id: str, sign: Sign) -> dict[str, Any]:
+    return envelope(payload_type, payload, key_id, sign(pae(payload_type, payload)))
+
+
+def _opened(what: str, value: Any, payload_type: str, keys: Mapping[str, bytes]) -> tuple[str, bytes]:
+    try:
+        return opened(value, payload_type, keys)
+    except SignatureInvalid as why:
+        raise PermitRefused(f"{what}: {why}") from None
 
 
 def _accept(permit: Permit, expected: Expected) -> None:
@@ -278,21 +291,3 @@ _STATEMENT: Final[Mapping[str, Check]] = {
     "epoch": is_count,
     "not_after_ns": is_u64,
 }
-__all__ = [
-    "MAX_ANSWER",
-    "PERMIT_TYPE",
-    "SIGNER_TYPE",
-    "Expected",
-    "Permit",
-    "PermitKind",
-    "PermitRequest",
-    "PermitSource",
-    "Sign",
-    "SignerStatement",
-    "certify",
-    "envelope",
-    "issue",
-    "key_id_of",
-    "pae",
-    "verify",
-]

@@ -9,10 +9,11 @@ import orjson
 
 from evidence.canonical import canonical
 from evidence.errors import NotCanonical
+from keymgmt.checks import is_nonce, is_str, take
 from keymgmt.counters import Violation
 from keymgmt.errors import MessageRefused
 from keymgmt.limits import Limits
-from keymgmt.operations import Ack, is_nonce, is_str, take
+from keymgmt.operations import Ack
 from keymgmt.peers import Peer
 from keymgmt.samples import Sample, verify_sample
 

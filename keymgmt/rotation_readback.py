@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
+from keymgmt.endstate import EndpointState
 from keymgmt.model import SIDES, Side, other
-from keymgmt.operations import EndpointState
 from keymgmt.rotation import Rotation
 
 Ends = Mapping[Side, EndpointState]

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from keymgmt.endstate import EndpointState
 from keymgmt.model import SIDES, LinkSpec, Side, other
-from keymgmt.operations import EndpointState
 from keymgmt.probes import judge_probe
 from keymgmt.rotation import Move, Rotation
 from keymgmt.rotation_readback import Ends, drained, free_an, garbage, leftovers, live_pairs, read_ends, where

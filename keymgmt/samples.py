@@ -16,8 +16,7 @@ from cryptography.hazmat.primitives.asymmetric.ec import ECDSA, EllipticCurvePub
 from cryptography.hazmat.primitives.hashes import SHA256
 
 from evidence.canonical import canonical
-from keymgmt.errors import SampleRefused
-from keymgmt.operations import (
+from keymgmt.checks import (
     Check,
     decode_counters,
     encode_counters,
@@ -30,6 +29,7 @@ from keymgmt.operations import (
     is_u64,
     take,
 )
+from keymgmt.errors import SampleRefused
 
 
 class SampleSigner(Protocol):

@@ -23,8 +23,6 @@ from policy_engine.api_shapes import DecisionOut, LinkOut, LinksOut, ReadinessOu
 from policy_engine.errors import NotFound, UsageError
 from policy_engine.limits import LIMITS
 
-__all__ = ["Services", "create_api"]
-
 Json = Mapping[str, Any]
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Protocol
 
-from evidence.store import Database
+from evidence.database import Database
 from policy_engine.grants import Principal, Reach
 
 Json = Mapping[str, Any]

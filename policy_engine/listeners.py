@@ -25,8 +25,6 @@ from policy_engine.http_protocol import ListenerProtocol
 from policy_engine.limits import LIMITS
 from policy_engine.tls_material import ClientCert, ReloadingContext, TlsFiles
 
-__all__ = ["ListenerSpec", "Listeners", "TlsFiles", "TlsMaterialError", "settle_heap", "stop_on_signals"]
-
 log = get_logger("policy_engine.listeners")
 
 App = Callable[..., Awaitable[None]]

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from evidence import dsse
 from evidence.canonical import decode_canonical
 from evidence.checkpoint import (
     Signer,
@@ -20,9 +21,9 @@ from evidence.checkpoint import (
     sign_checkpoint,
     verifier_of,
 )
-from evidence.package import container, dsse
+from evidence.package import container
 from evidence.package.contents import manifest, statement
-from evidence.package.model import CHECKPOINT, ENVELOPE, MANIFEST, SIGNER, Predicate
+from evidence.package.model import CHECKPOINT, ENVELOPE, MANIFEST, PAYLOAD_TYPE, SIGNER, Predicate
 from evidence.package.trust import SignerFile
 
 
@@ -50,7 +51,7 @@ def sign_again(members: Mapping[str, bytes], signer: Signer, **changes: Any) -> 
     fresh = {n: d for n, d in members.items() if n not in (MANIFEST, ENVELOPE)}
     fresh[MANIFEST] = manifest(fresh)
     body = statement(hashlib.sha256(fresh[MANIFEST]).hexdigest(), replace(predicate, **changes))
-    fresh[ENVELOPE] = dsse.seal(body, signer)
+    fresh[ENVELOPE] = dsse.seal(PAYLOAD_TYPE, body, signer)
     return fresh
 
 

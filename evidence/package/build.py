@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from evidence import durable
+from evidence import dsse, durable
 from evidence.canonical import u64
 from evidence.checkpoint import Signer, VerifierKey, open_checkpoint, verifier_of
 from evidence.errors import EvidenceError, ExportRefused, NotInLedger
-from evidence.package import container, dsse, figures, html, pdf
+from evidence.package import container, figures, html, pdf
 from evidence.package.collect import Collected, collect
 from evidence.package.contents import (
     Contents,
@@ -36,6 +36,7 @@ from evidence.package.model import (
     FIGURES,
     HTML,
     MANIFEST,
+    PAYLOAD_TYPE,
     PDF,
     SIGNER,
     Predicate,
@@ -48,7 +49,7 @@ from evidence.package.workbench import Workbench
 from evidence.records import Draft
 
 if TYPE_CHECKING:
-    from evidence.store import Database
+    from evidence.database import Database
 
 PACKAGE_SOURCE = "export"
 
@@ -186,7 +187,7 @@ def build(got: Collected, signer: Signer) -> dict[str, bytes]:
     members[HTML], members[PDF] = html.render(value), pdf.render(value)
     members[MANIFEST] = manifest(members)
     body = statement(hashlib.sha256(members[MANIFEST]).hexdigest(), predicate)
-    members[ENVELOPE] = dsse.seal(body, signer)
+    members[ENVELOPE] = dsse.seal(PAYLOAD_TYPE, body, signer)
     return members
 
 

@@ -20,6 +20,7 @@ from evidence.scope import ESTATE, check_scope_id
 FORMAT = 1
 REPORT = "1"  # version of SQL, tables, figures and layout; old ones stay beside new ones
 STATEMENT_TYPE = "https://in-toto.io/Statement/v1"
+PAYLOAD_TYPE = "application/vnd.in-toto+json"
 PREDICATE_TYPE = "https://sluicegate.io/evidence-package/v1"
 
 MANIFEST, ENVELOPE, CHECKPOINT, SIGNER = (

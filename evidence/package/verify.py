@@ -42,11 +42,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn
 
+from evidence import dsse
 from evidence.checkpoint import Checkpoint, VerifierKey, decode_base64, open_checkpoint
 from evidence.errors import EvidenceError, PackageInvalid, SignatureInvalid
 from evidence.kinds import KINDS
 from evidence.merkle import verify_inclusion, verify_range
-from evidence.package import container, dsse, figures, rebuild
+from evidence.package import container, figures, rebuild
 from evidence.package.contents import read_contents
 from evidence.package.decoding import Malformed, hex_bytes, load, shape
 from evidence.package.members import Members, guard, lines, member
@@ -54,6 +55,7 @@ from evidence.package.model import (
     CHECKPOINT,
     ENVELOPE,
     MANIFEST,
+    PAYLOAD_TYPE,
     PREDICATE_TYPE,
     SIGNER,
     STATEMENT_TYPE,
@@ -173,7 +175,7 @@ def _signer(members: Members, trust: Trust, origin: str) -> tuple[VerifierKey, K
 
 def _envelope(members: Members, signer: VerifierKey) -> Predicate:
     """4. The envelope's signature. 5. The statement."""
-    body = guard("4", ENVELOPE, lambda: dsse.unseal(member(members, "4", ENVELOPE), signer))
+    body = guard("4", ENVELOPE, lambda: dsse.unseal(member(members, "4", ENVELOPE), PAYLOAD_TYPE, signer))
     digest = hashlib.sha256(member(members, "5", MANIFEST)).digest()
     return guard("5", ENVELOPE, lambda: _decode_statement(body, digest))
 

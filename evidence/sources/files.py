@@ -22,7 +22,7 @@ from evidence.sources.slurm_sacct import Sacct
 from evidence.sources.tenancy import TenantMap
 
 if TYPE_CHECKING:
-    from evidence.store import Database
+    from evidence.database import Database
 
 
 def import_files(

@@ -31,15 +31,17 @@ from keymgmt.agents.identity import Candidate, Identity
 from keymgmt.agents.keeper import Keeper, keyed
 from keymgmt.agents.state import Burnt, SampleNumbers, StateFolder
 from keymgmt.agents.vault import Vault
-from keymgmt.counters import Sample, Violation, sign_sample
+from keymgmt.counters import Violation
 from keymgmt.drivers import SakDriver
 from keymgmt.drivers.software import SoftwareDriver
 from keymgmt.drivers.software_ports import boottime_ns
 from keymgmt.endstate import Reading
 from keymgmt.errors import CouldNotTell, DriverRefused, DriverUnavailable, KeymgmtError, MessageRefused
 from keymgmt.operations import Ack, Operation
-from keymgmt.permit import Expected, Permit, PermitKind, PermitRequest, verify
+from keymgmt.permit import Expected, Permit, PermitKind, verify
+from keymgmt.permit_request import PermitRequest
 from keymgmt.processes import boot_id, keep_out_of_core_files, where
+from keymgmt.samples import Sample, sign_sample
 
 _MS: Final = 1_000_000
 REPORTS_KEPT: Final = 64  # newest violations not yet delivered; the hub takes as many in one poll

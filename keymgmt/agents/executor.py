@@ -14,7 +14,9 @@ from keymgmt.agents.config import AgentConfig
 from keymgmt.agents.fence import Fence, Fenced, Polls
 from keymgmt.agents.keying import UNWRITABLE, AgentKeys, HalfDoneError, Keying
 from keymgmt.agents.state import Burnt
+from keymgmt.checks import encode_counters
 from keymgmt.drivers import SakDriver
+from keymgmt.endstate import EndpointState
 from keymgmt.errors import (
     CouldNotTell,
     CustodyRefused,
@@ -25,7 +27,7 @@ from keymgmt.errors import (
     OperationRefused,
     SaidNo,
 )
-from keymgmt.operations import Ack, AckStatus, EndpointState, Operation, OpKind, encode_counters
+from keymgmt.operations import Ack, AckStatus, Operation, OpKind
 from keymgmt.processes import where
 
 CODES: Final[Mapping[type[KeymgmtError], str]] = {

@@ -19,10 +19,11 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from keymgmt.agents.state import StateFolder, unreadable
-from keymgmt.counters import Sample, Violation, local_violation
+from keymgmt.checks import decode_counters, encode_counters
+from keymgmt.counters import Violation, local_violation
 from keymgmt.errors import MessageRefused
-from keymgmt.operations import decode_counters, encode_counters
 from keymgmt.permit import Permit, PermitKind
+from keymgmt.samples import Sample
 
 ORDERS: Final = "orders.json"
 CLOSED: Final = "orders.closed"  # `orders.json` of before a close that could not be written

@@ -14,10 +14,11 @@ from typing import Any, Final, Protocol
 
 from keymgmt.agents.config import AgentConfig
 from keymgmt.agents.state import Burnt
+from keymgmt.checks import encode_counters
 from keymgmt.derive import SaKey, associated_data, check_plan, derive_pair
 from keymgmt.drivers import SaInstall, SakDriver
 from keymgmt.errors import DriverRefused, KeymgmtError, OperationRefused
-from keymgmt.operations import Operation, encode_counters
+from keymgmt.operations import Operation
 
 PREPARED_KEPT: Final = 4
 UNWRITABLE: Final = "state_unwritable"

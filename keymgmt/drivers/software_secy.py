@@ -19,7 +19,6 @@ from keymgmt.derive import SAK_OCTETS, is_xpn
 from keymgmt.drivers import SaInstall
 from keymgmt.drivers.software_frames import (
     ETHERTYPE,
-    HEADER_OCTETS,
     ReplayWindow,
     SaCipher,
     parse,
@@ -234,6 +233,3 @@ def _refuse_config(config: SecyConfig) -> None:
         raise DriverRefused("EINVAL", f"a replay window of this suite is 0 to {most}")
     if not 1 <= config.max_sa_per_sc <= 4:
         raise DriverRefused("EINVAL", "a secure channel has 1 to 4 SAs")
-
-
-__all__ = ["HEADER_OCTETS", "RxSa", "SecY", "SecyConfig", "TxSa"]

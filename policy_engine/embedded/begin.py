@@ -261,6 +261,3 @@ def _free_port(host: str) -> int:
         sock.bind((host, 0))
         port: int = sock.getsockname()[1]
         return port
-
-
-__all__ = ["Beginning", "example_estate"]

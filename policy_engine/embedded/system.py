@@ -63,11 +63,12 @@ from policy_engine.gate.loop import Gate, GatePorts
 from policy_engine.gate.permits import PermitIssuer
 from policy_engine.gate.verdicts import VerdictBatch, links_of_tenants
 from policy_engine.inventory.static import StaticLookup
-from policy_engine.listeners import Listeners, ListenerSpec, TlsFiles, settle_heap
+from policy_engine.listeners import Listeners, ListenerSpec, settle_heap
 from policy_engine.resources.resource_set import ResourceSet
 from policy_engine.rules.bundle import Bundle, shipped
 from policy_engine.rules.wasm import WasmEngine
 from policy_engine.settings import Settings
+from policy_engine.tls_material import TlsFiles
 from policy_engine.witness import Witness
 
 SPOOL_ID: Final = "admission"

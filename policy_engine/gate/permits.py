@@ -14,7 +14,8 @@ from sqlalchemy import Connection
 from evidence import outbox
 from keymgmt.errors import PermitRefused
 from keymgmt.model import LinkSpec
-from keymgmt.permit import Permit, PermitKind, PermitRequest, issue
+from keymgmt.permit import Permit, PermitKind, issue
+from keymgmt.permit_request import PermitRequest
 from policy_engine.gate import rows
 from policy_engine.gate.judged import Judged, order_record
 from policy_engine.gate.loop import Gate, judge_stored

@@ -17,8 +17,8 @@ from typing import Any, Final
 from evidence import merkle
 from evidence.canonical import canonical
 from evidence.records import Draft
+from keymgmt.checks import encode_counters
 from keymgmt.counters import Interval, evaluate
-from keymgmt.operations import encode_counters
 from keymgmt.samples import Sample
 from policy_engine.gate.judged import SOURCE
 

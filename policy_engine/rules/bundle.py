@@ -34,8 +34,6 @@ FILE: Final = "sluicegate.tar.gz"
 GENERATED: Final = "build/build.rego"
 _DIGEST: Final = re.compile(r"[0-9a-f]{64}")
 
-__all__ = ["Bundle", "RuleMeta", "load", "policy_digest", "shipped"]
-
 
 @dataclass(frozen=True, slots=True)
 class Bundle:

@@ -19,7 +19,7 @@ from typing import Any, Self
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
-from evidence.store import Database
+from evidence.database import Database
 from keymgmt import store as _tables
 from keymgmt.agents.config import BaoPaths, Server
 from keymgmt.agents.enrol import enrol
@@ -34,11 +34,13 @@ from keymgmt.hub import AgentHub
 from keymgmt.limits import Limits
 from keymgmt.model import EndpointSpec, LinkSpec, ProfileSpec
 from keymgmt.openbao import OpenBaoChild, ServerTls
-from keymgmt.permit import Permit, PermitKind, PermitRequest, SignerStatement, certify, issue, key_id_of
+from keymgmt.permit import Permit, PermitKind, SignerStatement, certify, issue, key_id_of
+from keymgmt.permit_request import PermitRequest
 from keymgmt.processes import Spawned, end
 from keymgmt.provision import OpenBaoProvisioner, open_embedded
 from keymgmt.rotation import Rotation
-from policy_engine.listeners import Listeners, ListenerSpec, TlsFiles
+from policy_engine.listeners import Listeners, ListenerSpec
+from policy_engine.tls_material import TlsFiles
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "unit" / "keymgmt"))
 

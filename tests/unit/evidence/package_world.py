@@ -11,15 +11,16 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from evidence.attribution_run import attribute, read_leases
 from evidence.checkpoint import LocalSigner
-from evidence.ledger import Ledger, Sequencer
+from evidence.database import Database
+from evidence.ledger import Ledger
 from evidence.outbox import Inbox, put
 from evidence.package.build import Exported, export
 from evidence.package.trust import Trust, read_trust
 from evidence.records import Draft
+from evidence.sequencer import Sequencer
 from evidence.sources.importer import Identity, import_log, s3_format, sacct_format
 from evidence.sources.slurm_sacct import Sacct
 from evidence.sources.tenancy import TenantMap
-from evidence.store import Database
 
 LOGS = Path(__file__).parents[3] / "deploy" / "examples" / "logs"
 T0 = 1_740_960_000_000_000_000  # 2025-03-03T00:00:00Z

@@ -17,9 +17,10 @@ from typer.testing import CliRunner
 
 from evidence import cli
 from evidence.checkpoint import verifier_of
-from evidence.ledger import Ledger, Sequencer
+from evidence.database import Database
+from evidence.ledger import Ledger
 from evidence.package.attacks import flip
-from evidence.store import Database
+from evidence.sequencer import Sequencer
 
 RUN = CliRunner()
 

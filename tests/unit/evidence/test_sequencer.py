@@ -378,7 +378,8 @@ async def test_a_failure_is_shown_and_gone_after_repair(db, ledger, spool):
 CHILD = """
     import asyncio, os, sys, time
     from evidence.database import Database
-    from evidence.ledger import Ledger, Sequencer
+    from evidence.ledger import Ledger
+    from evidence.sequencer import Sequencer
     from evidence.records import Draft, encode
     from evidence.spool import Spool
 

@@ -14,6 +14,7 @@ from inboxes import ListInbox
 from package_world import DAY, LOGS, T0, tenants
 
 from evidence.canonical import canonical
+from evidence.database import Database
 from evidence.errors import PutBefore, RecordRefused, SourceRefused, SourceUnreadable
 from evidence.ledger import Ledger
 from evidence.limits import LIMITS
@@ -26,7 +27,6 @@ from evidence.sources.importer import Format, Identity, import_log, s3_format, s
 from evidence.sources.segments import read, segments_of
 from evidence.sources.slurm_sacct import Sacct
 from evidence.sources.tenancy import TenantMap, scopes_of_access
-from evidence.store import Database
 
 NOW = T0 + DAY
 

@@ -24,9 +24,11 @@ from keymgmt.agents.agent import Agent
 from keymgmt.agents.config import AgentConfig
 from keymgmt.agents.identity import Candidate
 from keymgmt.derive import associated_data, ssci_of
+from keymgmt.endstate import EndpointState
 from keymgmt.errors import ControlUnavailable, CustodyRefused, CustodyUnavailable
-from keymgmt.operations import Ack, EndpointState, Operation
-from keymgmt.permit import Permit, PermitKind, PermitRequest
+from keymgmt.operations import Ack, Operation
+from keymgmt.permit import Permit, PermitKind
+from keymgmt.permit_request import PermitRequest
 
 
 def identity(folder: Path, name: str) -> None:

@@ -10,8 +10,8 @@ from modelled_ends import SECOND, A, B, make_link
 from sqlalchemy import text
 from world import World
 
+from evidence.database import Database
 from evidence.records import Draft
-from evidence.store import Database
 from keymgmt import store as _tables
 from keymgmt.bell import Bell
 from keymgmt.conductor import Conductor

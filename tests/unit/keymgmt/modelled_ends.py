@@ -14,8 +14,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from evidence.canonical import canonical
+from keymgmt.checks import take
+from keymgmt.endstate import EndpointState, SaState
 from keymgmt.model import EndpointSpec, LinkSpec, ProfileSpec, other
-from keymgmt.operations import PARAMS, RESULTS, EndpointState, OpKind, SaState, take
+from keymgmt.operations import PARAMS, RESULTS, OpKind
 
 if TYPE_CHECKING:
     from world import World

@@ -6,23 +6,18 @@ from typing import Any
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ec import ECDSA, SECP256R1, generate_private_key
 from cryptography.hazmat.primitives.hashes import SHA256
-from hypothesis import given
-from hypothesis import strategies as st
 
 from keymgmt.counters import (
     CLEAR_RECEIVED,
     CLEAR_SENT,
     WRONG_PEER,
     Interval,
-    Sample,
-    Totals,
     Violation,
     evaluate,
     local_violation,
-    sign_sample,
-    verify_sample,
 )
 from keymgmt.errors import MessageRefused, SampleRefused
+from keymgmt.samples import Sample, sign_sample, verify_sample
 
 
 class Key:
@@ -99,27 +94,6 @@ def test_a_sample_with_64_bit_counters_has_a_digest() -> None:
 def test_a_malformed_sample_is_refused(change: dict[str, Any]) -> None:
     with pytest.raises(MessageRefused):
         Sample.from_json(sample().to_json() | change)
-
-
-@given(st.lists(st.tuples(st.integers(0, 5), st.booleans()), min_size=1, max_size=60))
-def test_totals_never_fall_whatever_is_reset(steps: list[tuple[int, bool]]) -> None:
-    """A SecY counts up; at a reset it begins again at zero under another id. The total is the true sum."""
-    totals, value, secy, true = Totals.start("s0", {"n": 0}), 0, 0, 0
-    last = 0
-    for rise, reset in steps:
-        if reset:
-            secy, value = secy + 1, 0
-        value, true = value + rise, true + rise
-        totals = totals.advance(f"s{secy}", {"n": value})
-        assert true == totals.value("n")
-        assert totals.value("n") >= last
-        last = totals.value("n")
-
-
-def test_a_retired_sa_leaves_its_total() -> None:
-    totals = Totals.start("s", {"txsa.0.OutPktsEncrypted": 70}).advance("s", {"txsa.1.OutPktsEncrypted": 5})
-    totals = totals.advance("s", {"txsa.0.OutPktsEncrypted": 3})
-    assert (73, 5) == tuple(totals.value(f"txsa.{an}.OutPktsEncrypted") for an in (0, 1))
 
 
 @pytest.mark.parametrize(

@@ -25,13 +25,13 @@ from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509.oid import NameOID
 from modelled_ends import A
 
-from keymgmt.counters import Violation, sign_sample
+from keymgmt.counters import Violation
 from keymgmt.errors import CouldNotTell
 from keymgmt.hub import AgentHub
 from keymgmt.limits import Limits
 from keymgmt.observed import ViolationReport
-from keymgmt.permit import PermitRequest
-from keymgmt.samples import Sample
+from keymgmt.permit_request import PermitRequest
+from keymgmt.samples import Sample, sign_sample
 
 NONCE = "ab" * 16
 

@@ -12,12 +12,13 @@ from hypothesis import strategies as st
 from modelled_ends import make_link
 from sqlalchemy import text
 
-from evidence.store import Database
+from evidence.database import Database
 from keymgmt import journal as journal_module
 from keymgmt import rotation_sak
 from keymgmt import store as _tables
 from keymgmt.errors import StaleLease
-from keymgmt.journal import Journal, Save
+from keymgmt.journal import Journal
+from keymgmt.journal_rows import Save
 from keymgmt.lease import Lease, Term, fence
 from keymgmt.rotation import Rotation, begin
 

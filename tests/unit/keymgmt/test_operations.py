@@ -7,20 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from keymgmt.checks import decode_counters, encode_counters, is_u64
+from keymgmt.endstate import EndpointState, SaState
 from keymgmt.errors import MessageRefused
-from keymgmt.operations import (
-    PARAMS,
-    RESULTS,
-    Ack,
-    AckStatus,
-    EndpointState,
-    Operation,
-    OpKind,
-    SaState,
-    decode_counters,
-    encode_counters,
-    is_u64,
-)
+from keymgmt.operations import PARAMS, RESULTS, Ack, AckStatus, Operation, OpKind
 
 SCI, ID = "0200000000010001", "ab" * 16
 AD = {"link": "l", "rotation": "r", "cipher": "c", "an": 0, "scis": [SCI, SCI], "nonce_a": ID, "nonce_b": ID}

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from keymgmt.errors import MessageRefused, PermitRefused
-from keymgmt.permit import Expected, Permit, PermitKind, pae, verify
+from keymgmt.permit import Expected, Permit, PermitKind, verify
 
 
 def expected(gate: Gate, **changes: Any) -> Expected:
@@ -28,12 +28,6 @@ def expected(gate: Gate, **changes: Any) -> Expected:
         "now_ns": gate.not_after_ns - 1,
     }
     return Expected(**(fields | changes))
-
-
-def test_pae_is_that_of_the_dsse_protocol() -> None:
-    """Example of secure-systems-lab/dsse protocol.md."""
-    payload_type = "http://example.com/HelloWorld"
-    assert b"DSSEv1 29 http://example.com/HelloWorld 11 hello world" == pae(payload_type, b"hello world")
 
 
 @pytest.mark.parametrize("kind", list(PermitKind))
@@ -82,7 +76,7 @@ def test_a_signer_whose_statement_has_ended_is_refused() -> None:
 
 def test_a_root_that_is_not_pinned_is_refused() -> None:
     gate, stranger = Gate(), Gate()
-    with pytest.raises(PermitRefused, match="not trusted"):
+    with pytest.raises(PermitRefused, match="^signer: .* another key than the one accepted"):
         verify(stranger.answer(stranger.permit()), expected(gate))
 
 
@@ -149,7 +143,7 @@ def test_base64_has_one_spelling(change: Any) -> None:
     signature = doc["envelope"]["signatures"][0]
     assert change(signature["sig"]) != signature["sig"]
     signature["sig"] = change(signature["sig"])
-    with pytest.raises(PermitRefused, match="does not verify"):
+    with pytest.raises(PermitRefused, match="does not decode strictly"):
         verify(json.dumps(doc).encode(), expected(gate))
 
 

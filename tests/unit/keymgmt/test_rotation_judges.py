@@ -11,8 +11,8 @@ from world import World
 
 from keymgmt import rotation_sak_forward as ahead
 from keymgmt import rotation_sak_orders as orders
+from keymgmt.endstate import EndpointState
 from keymgmt.model import LinkSpec
-from keymgmt.operations import EndpointState
 from keymgmt.rotation import Move, Outcome, Rotation, begin
 
 NOW = 5_000 * SECOND

@@ -18,7 +18,7 @@ from keymgmt.agents.fence import Fence, Fenced, Polls
 from keymgmt.agents.state import StateFolder
 from keymgmt.conductor import Conductor
 from keymgmt.errors import RotationRefused, StaleLease
-from keymgmt.journal import OpEntry, Save
+from keymgmt.journal_rows import OpEntry, Save
 from keymgmt.lease import Lease, Term
 from keymgmt.operations import Operation, OpKind
 from keymgmt.rotation import begin

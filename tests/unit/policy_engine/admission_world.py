@@ -23,12 +23,13 @@ from policy_engine.admission.identities import ClusterIdentity, Identities
 from policy_engine.facts import Lookup, NoLookup
 from policy_engine.gate.posture import LinkPosture
 from policy_engine.limits import LIMITS, Limits
-from policy_engine.listeners import Listeners, ListenerSpec, TlsFiles
+from policy_engine.listeners import Listeners, ListenerSpec
 from policy_engine.resources.load import load
 from policy_engine.resources.resource_set import ResourceSet
 from policy_engine.rules.bundle import Bundle, shipped
 from policy_engine.rules.engine import Engine
 from policy_engine.rules.wasm import WasmEngine
+from policy_engine.tls_material import TlsFiles
 
 ROOT = Path(__file__).resolve().parents[3]
 ESTATE = ROOT / "deploy/examples/estate"

@@ -3,8 +3,8 @@
 import pytest
 import yaml
 
+from evidence.database import Database
 from evidence.records import decode_frame
-from evidence.store import Database
 from policy_engine.embedded.accept import accept_bundle, accept_resources
 from policy_engine.embedded.begin import example_estate
 from policy_engine.gate.verdicts import VerdictBatch, links_of_tenants

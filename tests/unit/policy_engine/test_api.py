@@ -12,8 +12,8 @@ from fastapi import FastAPI
 from fastapi.testclient import TestClient
 from sqlalchemy import Connection
 
+from evidence.database import Database
 from evidence.errors import StoreUnavailable
-from evidence.store import Database
 from policy_engine import grants
 from policy_engine.api import create_api
 from policy_engine.api_problems import Problem

@@ -10,7 +10,7 @@ from admission_world import DATASETS, SITE, World, pod, review
 from fastapi.testclient import TestClient
 from sqlalchemy import Connection
 
-from evidence.store import Database
+from evidence.database import Database
 from keymgmt.errors import RotationRefused
 from keymgmt.scheduler import never_keyed
 from policy_engine import grants

@@ -2,7 +2,7 @@
 
 import pytest
 
-from evidence.store import Database
+from evidence.database import Database
 from keymgmt.errors import CustodyRefused, CustodyUnavailable
 from policy_engine.embedded.contact import Contact
 from policy_engine.embedded.health import SignedTicks, floor, warnings

@@ -16,8 +16,8 @@ import trustme
 import uvloop
 
 from policy_engine.errors import TlsMaterialError
-from policy_engine.listeners import Listeners, ListenerSpec, TlsFiles, stop_on_signals
-from policy_engine.tls_material import ReloadingContext
+from policy_engine.listeners import Listeners, ListenerSpec, stop_on_signals
+from policy_engine.tls_material import ReloadingContext, TlsFiles
 
 Reply = tuple[int, dict[str, str], bytes]
 

@@ -5,11 +5,12 @@ import dataclasses
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+from evidence.database import Database
 from evidence.records import decode_frame
-from evidence.store import Database
 from keymgmt.errors import PermitRefused
 from keymgmt.model import EndpointSpec, LinkSpec, ProfileSpec
-from keymgmt.permit import Expected, PermitKind, PermitRequest, key_id_of, verify
+from keymgmt.permit import Expected, PermitKind, key_id_of, verify
+from keymgmt.permit_request import PermitRequest
 from keymgmt.samples import Sample
 from policy_engine import store as _tables
 from policy_engine.gate import signer as signers

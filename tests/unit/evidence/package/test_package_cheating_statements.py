@@ -11,13 +11,14 @@ import pytest
 from package_checks import refused, second_path
 from package_world import DAY, END, HOUR, T0, World, decision, make, small, trust_of
 
+from evidence import dsse
 from evidence.canonical import canonical, decode_canonical
 from evidence.errors import ExportRefused, PackageInvalid
-from evidence.package import build, dsse, figures, html, pdf
+from evidence.package import build, figures, html, pdf
 from evidence.package import collect as collecting
 from evidence.package.attacks import pack, sign_again
 from evidence.package.collect import collect
-from evidence.package.model import ENVELOPE, Predicate
+from evidence.package.model import ENVELOPE, PAYLOAD_TYPE, Predicate
 from evidence.package.trust import Trust
 from evidence.package.verify import verify_octets
 from evidence.view import LedgerView
@@ -110,7 +111,7 @@ def test_a_statement_with_words_of_the_operators_own_is_refused(
     predicate = replace(Predicate.decode(body["predicate"]), **change)
     value = body | {"predicate": predicate.encode()}
 
-    evil[ENVELOPE] = dsse.seal(canonical(value), world.signer)
+    evil[ENVELOPE] = dsse.seal(PAYLOAD_TYPE, canonical(value), world.signer)
     refused(evil, trust, "4")
 
 

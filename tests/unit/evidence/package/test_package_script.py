@@ -12,13 +12,22 @@ import pytest
 from package_checks import MALLORY, second_path
 from package_world import World
 
+from evidence import dsse
 from evidence.canonical import canonical, decode_canonical
 from evidence.checkpoint import Checkpoint, parse_checkpoint, parse_note, sign_checkpoint
 from evidence.errors import PackageInvalid
-from evidence.package import dsse
 from evidence.package.attacks import pack, sign_again
 from evidence.package.build import Exported
-from evidence.package.model import CHECKPOINT, ENVELOPE, FIGURES, README, SCRIPT, proofs_name, records_name
+from evidence.package.model import (
+    CHECKPOINT,
+    ENVELOPE,
+    FIGURES,
+    PAYLOAD_TYPE,
+    README,
+    SCRIPT,
+    proofs_name,
+    records_name,
+)
 from evidence.package.trust import Trust
 from evidence.package.verify import verify_octets
 from evidence.records import part_digest
@@ -92,7 +101,10 @@ def test_the_script_refuses_what_hides_or_has_two_readings(
         {"predicateType": "https://example.org/other"}, {"_type": "x"}, {"subject": statement["subject"] * 2},
         {"subject": [{"name": "other.json", "digest": statement["subject"][0]["digest"]}]},
     ):  # fmt: skip
-        run(members | {ENVELOPE: dsse.seal(canonical(statement | change), world.signer)}, "NOT VERIFIED")
+        run(
+            members | {ENVELOPE: dsse.seal(PAYLOAD_TYPE, canonical(statement | change), world.signer)},
+            "NOT VERIFIED",
+        )
 
 
 def eocd(octets: bytes) -> int:

@@ -10,6 +10,7 @@ import pytest
 from package_checks import refused
 from package_world import DAY, END, HOUR, T0, World, decision, make, signer, trust_of
 
+from evidence.database import Database
 from evidence.errors import ExportRefused, SourceRefused
 from evidence.ledger import Ledger
 from evidence.merkle import leaf_hash, root
@@ -19,7 +20,6 @@ from evidence.package.build import Exported
 from evidence.package.model import FIGURES, HTML, PDF
 from evidence.package.trust import Trust, read_trust, trust_of_fingerprint
 from evidence.package.verify import NO_SCOPE, NO_SIGNER, VERIFIED, verify, verify_octets
-from evidence.store import Database
 
 
 def test_a_package_verifies_with_its_trust_file(exported: Exported, trust: Trust) -> None:
