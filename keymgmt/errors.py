@@ -107,7 +107,8 @@ class DriverRefused(SaidNo):
     """The data plane refused a command.
 
     Attributes:
-        code: Linux errno name: EBUSY, ENOENT, ENODEV, EINVAL, EEXIST.
+        code: Linux errno name: EINVAL (malformed), ENOENT, ENODEV, EBUSY, EEXIST, EPERM, ESTALE (it was meant
+            for another SecY lifetime).
     """
 
     def __init__(self, code: str, message: str, *, fix: str = "") -> None:
