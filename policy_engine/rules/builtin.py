@@ -33,7 +33,7 @@ METADATA: Final[Mapping[str, RuleMeta]] = {
             NO_RESULT,
             "The policy engine gives a complete answer",
             "the policy could not be evaluated: {why}",
-            "retry; if it stays, tell the operators of Sluicegate",
+            "retry; split an object of hundreds of pods; if it stays, tell the operators of Sluicegate",
         ),
         _meta(
             UNREADABLE,
