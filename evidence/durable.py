@@ -50,6 +50,20 @@ def publish(temporary: Path, path: Path, mode: int = 0o600) -> None:
     sync_folder(path.parent)
 
 
+def make_folder(folder: Path) -> None:
+    """Make a folder, and those above it that are missing, with durable names; one that is there stays.
+
+    Its own name is synced even where it is there: the process that made it may have died before it did so.
+
+    Raises:
+        OSError: It cannot be made, or is a file, or its name may not be durable.
+    """
+    missing = [above for above in folder.parents if not above.exists()]
+    folder.mkdir(parents=True, exist_ok=True)
+    for made in (*reversed(missing), folder):
+        sync_folder(made.parent)
+
+
 def sync_folder(folder: Path) -> None:
     """Make the names in a folder durable."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)

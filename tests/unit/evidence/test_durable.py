@@ -51,3 +51,39 @@ def test_octets_that_cannot_be_had_leave_nothing(tmp_path: Path) -> None:
     with pytest.raises(KeyError):
         durable.replace(tmp_path / "a.zip", parts())
     assert [] == os.listdir(tmp_path)
+
+
+@pytest.fixture
+def synced(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
+    """Paths of all that is synced, in order."""
+    seen: list[Path] = []
+    sync = os.fsync
+
+    def fsync(descriptor: int) -> None:
+        seen.append(Path(f"/proc/self/fd/{descriptor}").readlink())
+        sync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    return seen
+
+
+def test_the_names_of_new_folders_are_durable_from_the_top_down(tmp_path: Path, synced: list[Path]) -> None:
+    durable.make_folder(tmp_path / "a" / "b" / "c")
+    assert [tmp_path, tmp_path / "a", tmp_path / "a" / "b"] == synced
+    synced.clear()
+    durable.make_folder(tmp_path / "a" / "b")  # whoever made it may have died before it was synced
+    assert ([tmp_path / "a"], ["c"]) == (synced, os.listdir(tmp_path / "a" / "b"))
+
+
+def test_a_relative_folder_is_made_too(tmp_path: Path, synced: list[Path], monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    durable.make_folder(Path("a"))
+    durable.make_folder(Path("b/c"))
+    assert [tmp_path, tmp_path, tmp_path / "b"] == synced
+
+
+def test_a_file_where_a_folder_is_needed_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(b"")
+    for path in (tmp_path / "a", tmp_path / "a" / "b"):
+        with pytest.raises(OSError, match="exists|Not a directory"):
+            durable.make_folder(path)
