@@ -23,6 +23,7 @@
     │   ├── EpochMismatch        database and key store disagree about the epoch: nothing is issued
     │   ├── ControlUnavailable   the agents' listener does not answer
     │   └── DriverUnavailable    the data plane does not answer
+    │       └── DriverUnreadable it answers in a form that this program does not read
     └── IllegalStep              a caller's bug: an outcome for a step that is not open
 
 No message holds a key, token, ciphertext or response body of the key store.
@@ -138,6 +139,10 @@ class ControlUnavailable(CouldNotTell):
 
 class DriverUnavailable(CouldNotTell):
     """The data plane does not answer."""
+
+
+class DriverUnreadable(DriverUnavailable):
+    """The data plane answers in a form that this program does not read: it is of another version."""
 
 
 class IllegalStep(KeymgmtError):  # noqa: N818

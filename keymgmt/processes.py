@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import hashlib
 import json
 import os
 import resource
@@ -16,6 +17,7 @@ import select
 import signal
 import traceback
 from dataclasses import asdict, dataclass
+from functools import cache
 from pathlib import Path
 from typing import Self
 
@@ -51,6 +53,19 @@ class Spawned:
     def alive(self) -> bool:
         """Whether this very process still lives and is no zombie."""
         return self.boot_id == boot_id() and start_time(self.pid) == self.start_time
+
+
+@cache
+def program() -> str:
+    """Return what names the code that agents and data planes run: SHA-256 over its files, in hex.
+
+    A version number would be the same for two states of a source tree whose processes do not read each other.
+    """
+    digest = hashlib.sha256()
+    root = Path(__file__).parents[1]
+    for file in sorted(path for name in ("evidence", "keymgmt") for path in (root / name).rglob("*.py")):
+        digest.update(f"{file.relative_to(root)}\0{file.stat().st_size}\0".encode() + file.read_bytes())
+    return digest.hexdigest()
 
 
 def hold(record: Path, me: Spawned) -> int:

@@ -36,7 +36,14 @@ from keymgmt.drivers import SakDriver
 from keymgmt.drivers.software import SoftwareDriver
 from keymgmt.drivers.software_ports import boottime_ns
 from keymgmt.endstate import Reading
-from keymgmt.errors import CouldNotTell, DriverRefused, DriverUnavailable, KeymgmtError, MessageRefused
+from keymgmt.errors import (
+    CouldNotTell,
+    DriverRefused,
+    DriverUnavailable,
+    DriverUnreadable,
+    KeymgmtError,
+    MessageRefused,
+)
 from keymgmt.operations import Ack, Operation
 from keymgmt.permit import Expected, Permit, PermitKind, verify
 from keymgmt.permit_request import PermitRequest
@@ -76,6 +83,7 @@ class Agent:
         self._opening, self._reporting = threading.Lock(), threading.Lock()
         self._latest: Sample | None = None
         self._said: tuple[PermitKind, str] | None = None
+        self._unreadable = False
         self._reports: deque[Violation] = deque(maxlen=REPORTS_KEPT)
         self._acks: list[Ack] = []
         timers = config.timers
@@ -254,7 +262,7 @@ class Agent:
                 )
             self._steer(sample)
         except (DriverUnavailable, DriverRefused) as error:
-            self._log.debug("check_failed", why=str(error))
+            self._unseen(error)
             return
         except OSError as full:  # an agent that cannot remember does not go on
             self._drop()
@@ -264,7 +272,14 @@ class Agent:
                 error=_name_of(full),
             )
             return
+        self._unreadable = False
         self._news(sample, report)
+
+    def _unseen(self, error: KeymgmtError) -> None:
+        """A data plane that is away comes back; one that speaks another form never does: say so, once."""
+        before, self._unreadable = self._unreadable, isinstance(error, DriverUnreadable)
+        log = self._log.warning if self._unreadable and not before else self._log.debug
+        log("check_failed", why=str(error), fix=error.fix)
 
     def _steer(self, sample: Sample) -> None:
         """Renew the opening, or close it. Nothing in here waits for a network."""

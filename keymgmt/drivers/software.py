@@ -18,7 +18,7 @@ from keymgmt.drivers import DriverFacts, SaInstall
 from keymgmt.drivers.software_control import FAILED, sa_to_json
 from keymgmt.drivers.software_ports import MAX_MESSAGE, peer_uid
 from keymgmt.endstate import Reading
-from keymgmt.errors import DriverRefused, DriverUnavailable, MessageRefused
+from keymgmt.errors import DriverRefused, DriverUnavailable, DriverUnreadable, MessageRefused
 
 FACTS: Final = DriverFacts(
     name="software",
@@ -48,8 +48,9 @@ class SoftwareDriver:
         """Read configuration, SAs, path and counters back."""
         try:
             return Reading.from_json(self._ask("read"))
-        except MessageRefused:
-            raise DriverUnavailable("the data plane's read-back is malformed") from None
+        except MessageRefused as bad:
+            why = f"the data plane's read-back is of another form: {bad}"
+            raise DriverUnreadable(why, fix="end the data plane: its successor is of this version") from None
 
     def sample(self) -> Mapping[str, int]:
         """Read counters only."""

@@ -2,7 +2,8 @@
 
 Agents and data planes have a session of their own and outlive an `up` that is killed; the next one
 adopts those whose record is still locked by a living process with the same start time, and whose
-configuration is the one it would give. Relay and traffic generator end with the fork server.
+configuration and program are the ones it would give: processes of two programs need not read each other.
+Relay and traffic generator end with the fork server.
 A data plane that died is a dead SecY: its successor has no key, and the conductor rekeys the link.
 """
 
@@ -20,7 +21,7 @@ from typing import Any, Final
 from evidence.logs import get_logger
 from keymgmt.errors import KeymgmtError
 from keymgmt.forkserver import ForkServer, Role
-from keymgmt.processes import Spawned, end, survivor
+from keymgmt.processes import Spawned, end, program, survivor
 
 log = get_logger("policy_engine.embedded.processes")
 ORDER: Final[tuple[Role, ...]] = ("relay", "dataplane", "agent", "traffic")
@@ -131,13 +132,14 @@ class Processes:
 
     def _adopt_or_start(self, one: Wanted) -> None:
         found = survivor(self._record(one)) if one.role in ("agent", "dataplane") else None
-        if found is not None and self._same_config(one):
+        if found is not None and self._as_wanted(one):
             with self._lock:
                 self._running[one.key] = found
             self.adopted.append(one.key)
             log.info("process_adopted", role=one.role, process=one.name, pid=found.pid)
             return
         if found is not None:
+            log.info("process_replaced", role=one.role, process=one.name, pid=found.pid)
             end(found)
         self._start(one)
 
@@ -168,7 +170,8 @@ class Processes:
     def _config(self, one: Wanted) -> Path:
         return self._run / "processes" / f"{one.role}-{one.name}.config"
 
-    def _same_config(self, one: Wanted) -> bool:
+    def _as_wanted(self, one: Wanted) -> bool:
+        """Whether a survivor was given this configuration, by this program."""
         try:
             return self._config(one).read_text(encoding="utf-8") == _text(one.config)
         except OSError:
@@ -176,4 +179,4 @@ class Processes:
 
 
 def _text(config: Mapping[str, Any]) -> str:
-    return json.dumps(dict(config), sort_keys=True, default=os.fspath)
+    return json.dumps({"program": program(), "config": dict(config)}, sort_keys=True, default=os.fspath)

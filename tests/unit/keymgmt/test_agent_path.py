@@ -196,6 +196,37 @@ def test_a_restarted_data_plane_voids_the_permit_and_is_reported(desk: Desk) -> 
     assert "closed" == path(desk)  # a permit does not help without a key
 
 
+def test_a_data_plane_of_another_version_is_told_loudly_once_and_stays_closed(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    agent = desk.agents["a"]
+    agent.pull()
+    ask, log = agent.driver._ask, Log()  # type: ignore[attr-defined]
+    with monkeypatch.context() as other:
+        other.setattr(agent, "_log", log)
+        other.setattr(agent.driver, "_ask", lambda command, **more: {**ask(command, **more), "a_field": 1})
+        for _ in range(3):
+            agent.check()
+        assert ["warning", "debug", "debug"] == [level for level, _event in log.said]
+        assert {"check_failed"} == {event for _level, event in log.said}
+        assert "closed" == path(desk)
+        other.setattr(agent.driver, "_ask", ask)
+        agent.check()
+        other.setattr(agent.driver, "_ask", lambda _command, **_more: {})
+        agent.check()
+        assert ("warning", "check_failed") == log.said[-1]
+
+
+class Log:
+    """What was logged: (level, event)."""
+
+    def __init__(self) -> None:
+        self.said: list[tuple[str, str]] = []
+
+    def __getattr__(self, level: str) -> Any:
+        return lambda event, **_more: self.said.append((level, event))
+
+
 def test_a_confirm_that_came_too_late_leaves_the_old_key(desk: Desk) -> None:
     new = desk.install("r2", 1)["a"]["key_ids"]["tx"]
     desk.done("a", "select_tx", {"an": 1, "key_id": new, "revert_after_ms": 100}, rotation="r2")
