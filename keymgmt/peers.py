@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from cryptography import x509
+from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePublicKey
 from cryptography.x509.oid import NameOID
 
@@ -75,11 +76,11 @@ class Peers:
 def _parse(der: bytes) -> Certificate:
     try:
         certificate = x509.load_der_x509_certificate(der)
-    except ValueError:  # stricter than TLS
+        names = certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
+        key, end = certificate.public_key(), certificate.not_valid_after_utc
+    except (ValueError, UnsupportedAlgorithm, x509.InvalidVersion):  # stricter than TLS, in parts
         raise AgentUnknown("the certificate cannot be read", fix="re-enrol the agent") from None
-    names = certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
-    key = certificate.public_key()
     if len(names) != 1 or not isinstance(key, EllipticCurvePublicKey):
         raise AgentUnknown("the certificate is no agent's: one CN and an EC key are needed")
-    end_ns = int(certificate.not_valid_after_utc.timestamp()) * 1_000_000_000
+    end_ns = int(end.timestamp()) * 1_000_000_000
     return Certificate(str(names[0].value), key, hashlib.sha256(der).hexdigest(), end_ns)

@@ -77,8 +77,10 @@ def read_json(body: bytes) -> Any:
 
 
 def _ack(item: Any) -> Ack:
-    """An acknowledgement whose result the journal can hold; else it would be repeated for ever."""
+    """An acknowledgement whose result the journal can hold, and the rotation's state around it."""
     ack = Ack.from_json(item)
+    if _deeper(ack.result, _DEEPEST):
+        raise MessageRefused(f"ack: its result is nested deeper than {_DEEPEST} levels")
     try:
         canonical(dict(ack.result))
     except NotCanonical:
@@ -86,6 +88,20 @@ def _ack(item: Any) -> Ack:
     return ack
 
 
+def _deeper(value: Any, most: int) -> bool:
+    level = [value]
+    for _ in range(most):
+        level = [inner for outer in level for inner in _inside(outer)]
+    return any(isinstance(item, (dict, list)) for item in level)
+
+
+def _inside(value: Any) -> list[Any]:
+    if isinstance(value, dict):
+        return list(value.values())
+    return value if isinstance(value, list) else []
+
+
+_DEEPEST: Final = 16  # levels of a result; the read-back of an end, the deepest there is, has five
 _FIELDS: Final = {
     "v": lambda v: v == 1 and not isinstance(v, bool),
     "nonce": is_nonce,

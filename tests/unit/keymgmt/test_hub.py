@@ -30,6 +30,7 @@ from keymgmt.errors import CouldNotTell
 from keymgmt.hub import AgentHub
 from keymgmt.limits import Limits
 from keymgmt.observed import ViolationReport
+from keymgmt.operations import Ack, AckStatus
 from keymgmt.permit_request import PermitRequest
 from keymgmt.samples import Sample, sign_sample
 
@@ -39,10 +40,10 @@ NONCE = "ab" * 16
 class Signer:
     """An agent's private key and its certificate."""
 
-    def __init__(self, name: str, days: int = 1) -> None:
+    def __init__(self, *names: str, days: int = 1) -> None:
         self.key: EllipticCurvePrivateKey = generate_private_key(SECP256R1())
         now = dt.datetime.now(dt.UTC)
-        subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+        subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name) for name in names])
         made = (
             x509.CertificateBuilder()
             .subject_name(subject)
@@ -54,6 +55,12 @@ class Signer:
             .sign(self.key, SHA256())
         )
         self.der = made.public_bytes(Encoding.DER)
+
+    def changed(self, old: bytes, new: bytes) -> Signer:
+        """With other octets in the certificate: TLS looks at its signature, the hub no more."""
+        assert old in self.der
+        self.der = self.der.replace(old, new)
+        return self
 
     def sign(self, octets: bytes) -> bytes:
         return self.key.sign(octets, ECDSA(SHA256()))
@@ -286,8 +293,17 @@ async def test_permits_come_from_the_gate_for_the_certificates_own_end_only(rig:
     path = "/agent/v1/permit"
     assert (200, {"a permit": True}) == await rig.call(rig.agents["a"], wanted(), path)
     assert "l1-a" == rig.source.requests[0].agent
-    assert 400 == (await rig.call(rig.agents["b"], wanted(), path))[0]
-    assert 400 == (await rig.call(rig.agents["a"], wanted(endpoint="b"), path))[0]
+    forged = replace(rig.sample(encrypt=False), encrypt=True).to_json()
+    for expected, who, doc in (
+        (400, "b", wanted()),
+        (400, "a", wanted(endpoint="b")),
+        (400, "a", wanted(sample=rig.sample("b").to_json())),
+        (409, "a", wanted(sample=forged)),
+    ):
+        assert expected == (await rig.call(rig.agents[who], doc, path))[0]
+    assert 1 == len(rig.source.requests) == len(rig.samples), (
+        "the gate hears of nothing that is not the end's own"
+    )
     rig.source.fail = CouldNotTell("the posture is being read")
     assert 503 == (await rig.call(rig.agents["a"], wanted(), path))[0]
     for fault in (
@@ -306,10 +322,25 @@ def refused(rig: HubRig) -> dict[str, tuple[int, Signer | None, Any]]:
     unreadable = Signer("l1-a")
     unreadable.der = unreadable.der[:-1]
     forged = replace(sample, encrypt=False)
+    ack = Ack("x", 1, 1, AckStatus.DONE, "boot").to_json()
+    violation = Violation("clear_sent", "frames in clear", {}).to_json()
     return {
         "no certificate": (403, None, poll()),
         "a certificate of no declared agent": (403, Signer("stranger"), poll()),
         "a certificate that cannot be read": (403, unreadable, poll()),
+        "a certificate on a curve that only TLS knows": (403, Signer("l1-a").changed(*_OTHER_CURVE), poll()),
+        "a certificate whose name is no text": (
+            403,
+            Signer("l1-\u00e9").changed(b"\xc3\xa9", b"\xff\xfe"),
+            poll(),
+        ),
+        "a certificate of another version": (
+            403,
+            Signer("l1-a").changed(b"\xa0\3\2\1\2", b"\xa0\3\2\1\1"),
+            poll(),
+        ),
+        "a certificate of two names": (403, Signer("l1-a", "l1-b"), poll()),
+        "a certificate of no name": (403, Signer(), poll()),
         "an expired certificate": (403, Signer("l1-a", days=-1), poll()),
         "not JSON": (400, agent, b"{bad"),
         "not an object": (400, agent, []),
@@ -318,12 +349,20 @@ def refused(rig: HubRig) -> dict[str, tuple[int, Signer | None, Any]]:
         "a missing field": (400, agent, {"v": 1}),
         "another version": (400, agent, poll(v=2)),
         "a nonce that is none": (400, agent, poll(nonce="x")),
-        "too many acknowledgements": (400, agent, poll(acks=[{}] * 65)),
+        "too many acknowledgements": (400, agent, poll(acks=[ack] * 65)),
+        "too many samples": (400, agent, poll(samples=[sample.to_json()] * 65)),
+        "too many violations": (400, agent, poll(violations=[violation] * 65)),
         "a malformed acknowledgement": (400, agent, poll(acks=[{"op_id": "x"}])),
         "a sample of the other end": (400, agent, poll(samples=[rig.sample("b").to_json()])),
         "a sample that was changed": (409, agent, poll(samples=[forged.to_json()])),
         "a body of more than a megabyte": (400, agent, b" " * 1_048_577),
     }
+
+
+_OTHER_CURVE = (
+    bytes.fromhex("06082a8648ce3d030107"),
+    bytes.fromhex("06082a8648ce3d030104"),
+)  # P-256, prime239v1
 
 
 async def test_what_must_be_refused_is_and_says_why(rig: HubRig) -> None:
@@ -334,6 +373,14 @@ async def test_what_must_be_refused_is_and_says_why(rig: HubRig) -> None:
     assert [] == rig.samples
     assert 404 == (await rig.call(rig.agents["a"], poll(), "/agent/v1/other"))[0]
     assert 405 == (await rig.call(rig.agents["a"], poll(), method="GET"))[0]
+
+
+async def test_as_many_as_the_bounds_say_are_taken(rig: HubRig) -> None:
+    ack = Ack("x", 1, 1, AckStatus.DONE, "boot").to_json()
+    samples = [rig.sample(seq=n).to_json() for n in range(64)]
+    violation = Violation("clear_sent", "frames in clear", {}).to_json()
+    most = poll(acks=[ack] * 64, samples=samples, violations=[violation] * 64)
+    assert 200 == (await rig.call(rig.agents["a"], most))[0]
 
 
 async def test_a_callback_that_fails_does_not_break_the_stream(rig: HubRig) -> None:
@@ -399,7 +446,11 @@ async def test_one_agent_cannot_have_thousands_of_requests_open(tmp_path: Path) 
     rig.stop()
 
 
-@pytest.mark.parametrize("result", [{"x": 0.5}, {"\u00e9": 1}, {"x": 2**60}])
+def nested(levels: int) -> dict[str, Any]:
+    return {"x": nested(levels - 1)} if levels > 1 else {}
+
+
+@pytest.mark.parametrize("result", [{"x": 0.5}, {"\u00e9": 1}, {"x": 2**60}, nested(17), nested(252)])
 async def test_a_result_that_no_journal_can_hold_is_refused_as_the_agents_fault(
     rig: HubRig, result: dict[str, Any]
 ) -> None:
@@ -408,6 +459,7 @@ async def test_a_result_that_no_journal_can_hold_is_refused_as_the_agents_fault(
     ack = {name: answer["operations"][0][name] for name in ("op_id", "op_seq", "token")}
     ack |= {"status": "done", "result": result, "error": None, "boot_id": "boot"}
     assert 400 == (await rig.call(rig.agents["a"], poll(acks=[ack])))[0]
+    assert 200 == (await rig.call(rig.agents["a"], poll(acks=[ack | {"result": nested(16)}])))[0]
 
 
 def test_limits_that_do_not_fit_together_are_refused() -> None:
