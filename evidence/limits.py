@@ -18,6 +18,7 @@ class Limits:
     spool_gather_us: int = 4_000  # microseconds that a commit waits for more frames, only under load
     spool_gather_from: int = 4  # frames of the last commit from which on that counts as load
     sequencer_batch: int = 1000  # records of one ledger transaction
+    sequencer_octets: int = 32 * 1024 * 1024  # octets of records after which a batch takes no more
     sequencer_idle_ms: int = 50  # milliseconds between looks when nothing came
     write_group_ms: int = 50  # milliseconds that one database transaction may collect writes
     busy_timeout_ms: int = 10_000  # milliseconds that SQLite waits for a lock
@@ -26,6 +27,7 @@ class Limits:
     source_line: int = 64 * 1024  # octets of one line of an imported log
     source_lines: int = 5_000_000  # lines of one imported object
     hostlist_hosts: int = 20_000  # hosts that one node list may name
+    listing_hosts: int = 20_000_000  # hosts that the node lists of one job listing may name together
     package_bytes: int = 4 * 1024 * 1024 * 1024 - 1  # octets of a package (no ZIP64)
     package_members: int = 10_000  # files in a package
     package_line: int = 16 * 1024 * 1024  # octets of one line in a package's NDJSON

@@ -20,6 +20,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from evidence import spoolfile
+from evidence.durable import make_folder
 from evidence.errors import RecordRefused, SpoolCorrupt, SpoolUnwritable
 from evidence.limits import LIMITS, Limits
 from evidence.logs import get_logger
@@ -76,7 +77,7 @@ class Spool:
         if self._thread is not None:
             return
         try:
-            self.folder.mkdir(parents=True, exist_ok=True)
+            make_folder(self.folder)
             self._lock_file = os.open(self.folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
             fcntl.flock(self._lock_file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             self._next, self._octets = spoolfile.recover(self.folder)
@@ -189,10 +190,12 @@ class Spool:
     def read_from(self, seq: int, count: int = LIMITS.sequencer_batch) -> list[tuple[int, bytes]]:
         """Return up to `count` durable frames (number, octets) beginning with number `seq`; one reader only.
 
+        They are fewer where they hold more octets than `sequencer_octets`: ask again for the rest.
+
         Raises:
             SpoolCorrupt: Such a frame should exist and does not.
         """
-        return self._reader.read(seq, self._durable, count)
+        return self._reader.read(seq, self._durable, count, self._limits.sequencer_octets)
 
     def release(self, seq: int) -> None:
         """Allow frames up to and including `seq` to go: whole segments are deleted, never the last one."""

@@ -83,6 +83,9 @@ def segments(folder: Path) -> list[int]:
 def recover(folder: Path) -> tuple[int, int]:
     """Check all segments, cut the torn tail of the last one, and tell where writing goes on.
 
+    What is kept is durable when this returns. A process that was killed between write and fdatasync leaves
+    frames that only the page cache has; the next one would count them as durable, and go on behind them.
+
     Args:
         folder: The spool's folder.
 
@@ -91,6 +94,7 @@ def recover(folder: Path) -> tuple[int, int]:
 
     Raises:
         SpoolCorrupt: Something acknowledged is damaged or missing.
+        OSError: It cannot be read, cut or made durable.
     """
     firsts, octets, following = segments(folder), 0, 0
     for first, bound in zip(firsts, [*firsts[1:], None], strict=False):
@@ -105,7 +109,10 @@ def recover(folder: Path) -> tuple[int, int]:
             if _later_frame_claims(data, end, following):
                 raise _corrupt(folder, following)
             _cut(path, end)
+        elif bound is None:
+            _sync(path)
         octets += end
+    sync_folder(folder)
     return following, octets
 
 
@@ -173,14 +180,23 @@ class Reader:
         self._folder = folder
         self._cursor = (-1, 0, 0)  # segment, offset in it, number of the frame there
 
-    def read(self, seq: int, durable: int, count: int) -> list[tuple[int, bytes]]:
-        """Return up to `count` frames from number `seq` on, all below number `durable`.
+    def read(
+        self, seq: int, durable: int, count: int, octets: int = LIMITS.sequencer_octets
+    ) -> list[tuple[int, bytes]]:
+        """Return up to `count` frames from number `seq` on, all below number `durable`; one at least.
+
+        Args:
+            seq: Number of the first.
+            durable: Frames below this number are durable.
+            count: Frames at most.
+            octets: Where as many have been read, no further stretch of the file is.
 
         Raises:
             SpoolCorrupt: A durable frame is missing.
         """
         result: list[tuple[int, bytes]] = []
-        while seq < durable and len(result) < count:
+        held = 0
+        while seq < durable and len(result) < count and held < octets:
             before = self._cursor
             found = self._read_segment(seq, min(durable, seq + count - len(result)))
             if not found and self._cursor != before:
@@ -188,6 +204,7 @@ class Reader:
             if not found:
                 raise _corrupt(self._folder, seq)
             result += found
+            held += sum(len(body) for _, body in found)
             seq = result[-1][0] + 1
         return result
 
@@ -236,6 +253,11 @@ def _later_frame_claims(data: bytes, offset: int, seq: int) -> bool:
 def _cut(path: Path, size: int) -> None:
     with path.open("r+b") as file:
         file.truncate(size)
+        os.fsync(file.fileno())
+
+
+def _sync(path: Path) -> None:
+    with path.open("rb") as file:
         os.fsync(file.fileno())
 
 

@@ -1,7 +1,8 @@
-"""A database with a ledger, and drafts of a kind that only tests declare."""
+"""A database with a ledger, drafts of a kind that only tests declare, and what is synced to disk."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -34,3 +35,17 @@ def ledger(db: Database, monkeypatch: pytest.MonkeyPatch) -> Ledger:
 @pytest.fixture
 def signer() -> LocalSigner:
     return LocalSigner("sluicegate.io/test")
+
+
+@pytest.fixture
+def synced(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
+    """Paths of all that is synced, in order."""
+    seen: list[Path] = []
+    sync = os.fsync
+
+    def fsync(descriptor: int) -> None:
+        seen.append(Path(f"/proc/self/fd/{descriptor}").readlink())
+        sync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    return seen

@@ -53,20 +53,6 @@ def test_octets_that_cannot_be_had_leave_nothing(tmp_path: Path) -> None:
     assert [] == os.listdir(tmp_path)
 
 
-@pytest.fixture
-def synced(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
-    """Paths of all that is synced, in order."""
-    seen: list[Path] = []
-    sync = os.fsync
-
-    def fsync(descriptor: int) -> None:
-        seen.append(Path(f"/proc/self/fd/{descriptor}").readlink())
-        sync(descriptor)
-
-    monkeypatch.setattr(os, "fsync", fsync)
-    return seen
-
-
 def test_the_names_of_new_folders_are_durable_from_the_top_down(tmp_path: Path, synced: list[Path]) -> None:
     durable.make_folder(tmp_path / "a" / "b" / "c")
     assert [tmp_path, tmp_path / "a", tmp_path / "a" / "b"] == synced
