@@ -67,13 +67,21 @@ class Sequencer:
         self._clock = clock
         self._lock = threading.Lock()
         self._mirror_checked = False
-        self.failure: EvidenceError | None = None  # why the last step of `run` failed; None when it did not
-        self._logged: dict[Callable[[], object], str] = {}  # what each step of `run` fails by, once logged
+        self._failed: dict[Callable[[], object], EvidenceError] = {}  # what each step of `run` fails by
         self._high = db.read_sync(
             lambda conn: {spool.spool_id: high_water(conn, spool.spool_id) for spool in self.spools}
         )
         for spool in self.spools:
             spool.ensure_next(self._high[spool.spool_id] + 1)
+
+    @property
+    def failure(self) -> EvidenceError | None:
+        """Why steps of `run` fail, all of them; one that succeeds hides no other one."""
+        failed = {str(error): error for error in self._failed.copy().values()}
+        if len(failed) < 2:
+            return next(iter(failed.values()), None)
+        fixes = dict.fromkeys(error.fix for error in failed.values() if error.fix)
+        return EvidenceError("; ".join(failed), fix="; ".join(fixes))
 
     async def step(self) -> int:
         """Append one batch from each spool and the outbox; return the number of records."""
@@ -158,21 +166,20 @@ class Sequencer:
         await self._guarded(self.drain_sync if self._signer is None else self.tick_sync)
 
     async def _guarded(self, run: Callable[[], object]) -> bool:
-        """Run a step; a failure is kept for status and logged once, and the next round tries again."""
+        """Run a step; its failure is kept for status and logged once, and the next round tries again."""
         try:
             moved = bool(await asyncio.to_thread(run))
         except Exception as error:
             # Custody's errors come from outside this package and mean "could not tell": their class is told.
             why = f"{type(error).__name__} while appending or signing"
-            self.failure = error if isinstance(error, EvidenceError) else EvidenceError(why)
-            if self._logged.get(run) != str(self.failure):
-                self._logged[run] = reason = str(self.failure)
+            failed = error if isinstance(error, EvidenceError) else EvidenceError(why)
+            before, self._failed[run] = self._failed.get(run), failed
+            if str(before) != str(failed):
                 _log.error(
-                    "ledger_not_appending", error=type(error).__name__, reason=reason, fix=self.failure.fix
+                    "ledger_not_appending", error=type(error).__name__, reason=str(failed), fix=failed.fix
                 )
             return False
-        self.failure = None
-        self._logged.pop(run, None)
+        self._failed.pop(run, None)
         return moved
 
 
@@ -194,5 +201,15 @@ def _append(
 
 
 def _outbox(conn: Connection) -> list[Any]:
-    statement = driver_sql(conn, "SELECT id, source, source_seq, frame FROM outbox_entry ORDER BY id LIMIT ?")
-    return list(conn.exec_driver_sql(statement, (LIMITS.sequencer_batch,)))
+    """The first rows of the outbox, as many as one transaction takes: at least one where there is any."""
+    sizes = conn.exec_driver_sql(driver_sql(conn, _SIZES), (LIMITS.sequencer_batch,)).all()
+    held, last = 0, None
+    for ident, octets in sizes:
+        if held >= LIMITS.sequencer_octets:
+            break
+        held, last = held + octets, ident
+    return [] if last is None else list(conn.exec_driver_sql(driver_sql(conn, _ENTRIES), (last,)))
+
+
+_SIZES = "SELECT id, length(frame) FROM outbox_entry ORDER BY id LIMIT ?"
+_ENTRIES = "SELECT id, source, source_seq, frame FROM outbox_entry WHERE id <= ? ORDER BY id"
