@@ -50,16 +50,20 @@ def publish(temporary: Path, path: Path, mode: int = 0o600) -> None:
     sync_folder(path.parent)
 
 
-def make_folder(folder: Path) -> None:
+def make_folder(folder: Path, mode: int = 0o777) -> None:
     """Make a folder, and those above it that are missing, with durable names; one that is there stays.
 
     Its own name is synced even where it is there: the process that made it may have died before it did so.
+
+    Args:
+        folder: To make.
+        mode: Its permissions, as far as the process's mask lets them; those above it have the mask's own.
 
     Raises:
         OSError: It cannot be made, or is a file, or its name may not be durable.
     """
     missing = [above for above in folder.parents if not above.exists()]
-    folder.mkdir(parents=True, exist_ok=True)
+    folder.mkdir(mode, parents=True, exist_ok=True)
     for made in (*reversed(missing), folder):
         sync_folder(made.parent)
 

@@ -16,6 +16,7 @@ from typing import BinaryIO, Literal, Protocol
 
 import orjson
 
+from evidence.durable import make_folder, sync_folder
 from evidence.errors import SourceRefused
 from evidence.limits import LIMITS
 
@@ -53,11 +54,19 @@ class Unparsed(Exception):  # noqa: N818 -- a verdict on one line, caught at onc
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One line of a source object: number from 1, byte offset, raw octets without the line end."""
+    """One line of a source object.
+
+    Attributes:
+        number: from 1.
+        offset: of its first octet.
+        raw: its octets without the line end.
+        whole: false where the line is over-long, and `raw` only how it begins.
+    """
 
     number: int
     offset: int
     raw: bytes
+    whole: bool = True
 
 
 @dataclass(slots=True)
@@ -102,7 +111,7 @@ class FileQuarantine:
     def keep(self, line: Line, reason: str) -> None:
         """Append one line."""
         if self._file is None:
-            self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            make_folder(self.path.parent, 0o700)
             fd = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
             self._file = os.fdopen(fd, "wb")
         entry = {
@@ -114,12 +123,13 @@ class FileQuarantine:
         self._file.write(orjson.dumps(entry) + b"\n")
 
     def close(self) -> None:
-        """Flush to disk."""
+        """Make the lines and the file's name durable."""
         if self._file is not None:
             self._file.flush()
             os.fsync(self._file.fileno())
             self._file.close()
             self._file = None
+            sync_folder(self.path.parent)
 
     def discard(self) -> None:
         """Remove what this import kept: its object was refused."""
@@ -133,7 +143,7 @@ class LineReader:
     """Reads a source object once, in bounded memory; knows its SHA-256 and size at the end.
 
     A line over the limit is not cut into pieces that could pass for lines: its first octets are handed on
-    as one over-long `Line` (which every parser refuses) and the rest is skipped.
+    as one `Line` that is not whole (which every parser refuses) and the rest is skipped.
     """
 
     def __init__(self, stream: BinaryIO) -> None:
@@ -153,14 +163,15 @@ class LineReader:
         while chunk := self._read(limit + 1):
             number += 1
             offset = self.size - len(chunk)
-            if not chunk.endswith(b"\n"):
+            whole = chunk.endswith(b"\n") or len(chunk) <= limit
+            if not whole:
                 self._skip_rest(chunk, limit)
             if number > LIMITS.source_lines:
                 raise SourceRefused(
                     f"the object has more than {LIMITS.source_lines} lines",
                     fix="split it and import the parts",
                 )
-            yield Line(number, offset, chunk.rstrip(b"\n").removesuffix(b"\r"))
+            yield Line(number, offset, chunk.rstrip(b"\n").removesuffix(b"\r"), whole)
 
     def _read(self, n: int) -> bytes:
         chunk = self._stream.readline(n)
@@ -181,7 +192,7 @@ def text_of(line: Line) -> str:
     Raises:
         Unparsed: over-long, not UTF-8, or with control characters (a tab is one).
     """
-    if len(line.raw) > LIMITS.source_line:
+    if not line.whole or len(line.raw) > LIMITS.source_line:
         raise Unparsed("line too long")
     try:
         text = line.raw.decode("utf-8")

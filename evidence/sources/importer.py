@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from evidence.canonical import u64
+from evidence.durable import make_folder
 from evidence.errors import SourceRefused, SourceUnreadable
 from evidence.records import Draft
 from evidence.scope import ESTATE
@@ -139,7 +140,7 @@ def import_log(
 @contextmanager
 def _alone(folder: Path) -> Iterator[None]:
     """One import at a time per sources folder: two would write into each other's files."""
-    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    make_folder(folder, 0o700)
     fd = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -218,7 +219,7 @@ def _read(
     header = fmt.header
     for line in reader:
         counts.lines += 1
-        if not line.raw.strip():
+        if line.whole and not line.raw.strip():
             counts.blank += 1
             continue
         try:

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from evidence.canonical import canonical
-from evidence.durable import publish
-from evidence.errors import SourceRefused
+from evidence.durable import make_folder, publish
+from evidence.errors import NotCanonical, SourceRefused
 from evidence.merkle import Frontier, leaf_hash
 from evidence.sources.base import Row
 
@@ -114,7 +114,7 @@ class SegmentWriter:
     def __init__(self, folder: Path, ident: str, schema: str, scope: str, object_id: str) -> None:
         self._folder, self._ident, self._schema = folder, ident, schema
         self._scope, self._object = scope, object_id
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        make_folder(folder, 0o700)
         self._lines_path = folder / f".{ident}.ndjson"
         self._sweep()
         self._lines = self._lines_path.open("wb")
@@ -265,6 +265,13 @@ def read(folder: Path, ident: str, schema: str, root: str, rows: int) -> Iterato
 def _batches(path: Path, ident: str, names: list[str]) -> Iterator[list[bytes]]:
     import duckdb
 
+    broken = (
+        duckdb.InvalidInputException,
+        duckdb.BinderException,
+        duckdb.ConversionException,
+        duckdb.OutOfRangeException,
+        NotCanonical,
+    )
     columns = ", ".join(f'"{name}"' for name in names)
     try:
         with connect() as con:
@@ -278,8 +285,23 @@ def _batches(path: Path, ident: str, names: list[str]) -> Iterator[list[bytes]]:
                     canonical({k: v for k, v in zip(names, values, strict=True) if v is not None})
                     for values in batch
                 ]
-    except duckdb.Error:  # no Parquet, cut off, or other columns; its text quotes the file
+    except broken:  # no Parquet, cut off, or other columns or types; its text quotes the file
         raise _changed(ident, "it is no longer the file that was written") from None
+    except (duckdb.Error, MemoryError, OSError) as why:
+        if not _as_written(path, ident):
+            raise _changed(ident, "it is no longer the file that was written") from None
+        raise SourceRefused(
+            f"segment {ident} could not be read here ({type(why).__name__}): nothing is said of its rows",
+            fix="see that there is memory, and that the disk is sound, and try again",
+        ) from None
+
+
+def _as_written(path: Path, ident: str) -> bool:
+    """Whether the file has the digest in its description; where that can't be told, it has."""
+    try:
+        return file_sha256(path) == describe(path.parent, ident).parquet_sha256
+    except (OSError, SourceRefused):
+        return True
 
 
 def _changed(ident: str, what: str) -> SourceRefused:

@@ -248,6 +248,59 @@ def test_an_over_long_line_is_one_line_and_the_next_is_read(tmp_path: Path) -> N
     assert lines[1].offset == path.stat().st_size - 5
 
 
+def filled(size: int) -> bytes:
+    """A line that reads well, of so many octets."""
+    line = (LOGS / "s3-access.log").read_bytes().splitlines()[0]
+    return line.replace(b"s5cmd", b"x" * (size - len(line)) + b"s5cmd")
+
+
+@pytest.mark.parametrize(
+    ("line", "counted"),
+    [
+        (filled(LIMITS.source_line), (2, 0, 0)),
+        (filled(LIMITS.source_line - 1) + b"\r", (2, 0, 0)),
+        (filled(LIMITS.source_line) + b"\r and what was left out", (1, 0, 1)),
+        (filled(LIMITS.source_line + 1), (1, 0, 1)),
+        (b" " * LIMITS.source_line, (1, 1, 0)),
+        (b" " * (LIMITS.source_line + 1) + filled(1), (1, 0, 1)),
+    ],
+)
+def test_what_begins_an_over_long_line_is_neither_a_row_nor_blank(
+    tmp_path: Path, line: bytes, counted: tuple[int, int, int]
+) -> None:
+    path = tmp_path / "log"
+    path.write_bytes(line + b"\n" + (LOGS / "s3-access.log").read_bytes().splitlines()[1])
+    c = import_log(path, s3(), Identity("x"), folder=tmp_path, inbox=ListInbox(), now_ns=NOW).counts
+    assert counted == (c.rows, c.blank, c.quarantined)
+    assert (counted[2], True) == (c.reasons.get("line too long", 0), c.adds_up())
+
+
+@pytest.mark.parametrize(
+    ("name", "change"),
+    [
+        ("importer.file_sha256", lambda _: "00" * 32),  # other octets when it was hashed
+        ("base.Counts.adds_up", lambda _: False),
+    ],
+)
+def test_an_object_that_changes_while_it_is_read_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, change
+) -> None:
+    folder, inbox = tmp_path / "sources", ListInbox()
+    monkeypatch.setattr(f"evidence.sources.{name}", change)
+    with pytest.raises(SourceRefused, match="changed while it was read"):
+        once(folder, inbox)
+    assert ([], ["lock"]) == (inbox.drafts, [p.name for p in folder.rglob("*") if p.is_file()])
+
+
+def test_what_an_import_stores_has_durable_names(tmp_path: Path, synced: list[Path]) -> None:
+    once(tmp_path / "a" / "sources", ListInbox())
+    sources = tmp_path / "a" / "sources"
+    assert {tmp_path, tmp_path / "a", sources, sources / "segments", sources / "quarantine"} <= set(synced)
+    (kept,) = (sources / "quarantine").iterdir()
+    assert synced.index(kept) < synced.index(sources / "quarantine")
+    assert {0o700} == {stat.S_IMODE(p.stat().st_mode) for p in (sources, *sources.iterdir()) if p.is_dir()}
+
+
 def test_principals_match_by_name_then_prefix_then_account() -> None:
     table = TenantMap(
         principals={"111122223333": "a", "arn:aws:sts::111122223333:assumed-role/b/": "b", "canon": "c"}
@@ -255,5 +308,11 @@ def test_principals_match_by_name_then_prefix_then_account() -> None:
     assert "b" == table.actor("arn:aws:sts::111122223333:assumed-role/b/s")
     assert "a" == table.actor("arn:aws:iam::111122223333:user/x")
     assert "c" == table.actor("canon")
+
+
+@pytest.mark.parametrize("declared", [("r/", "r/b/"), ("r/b/", "r/")])
+def test_of_two_prefixes_the_longer_names_the_tenant(declared: tuple[str, ...]) -> None:
+    table = TenantMap(principals={prefix: prefix for prefix in declared})
+    assert ["r/b/", "r/", "r/"] == [table.actor(name) for name in ("r/b/s", "r/bb", "r/s/b/")]
     assert None is table.actor("arn:aws:iam::999999999999:user/x")
     assert ["estate"] == scopes_of_access({"bucket": "unknown"}, table)
