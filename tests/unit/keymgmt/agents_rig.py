@@ -88,6 +88,7 @@ class FakeControl:
         self.changes: dict[str, Any] = {}
         self.away = False
         self.lose_next_answer = False
+        self.interrupts = 0
 
     def post(self, path: str, doc: Mapping[str, Any], headers: Mapping[str, str] | None = None) -> bytes:
         if self.away:
@@ -105,7 +106,7 @@ class FakeControl:
         return json.dumps({"nonce": doc["nonce"], "operations": operations, "server_time_ns": "0"}).encode()
 
     def interrupt(self) -> None:
-        pass
+        self.interrupts += 1
 
     def _permit(self, doc: dict[str, Any]) -> bytes:
         request = PermitRequest.from_json(doc, agent="x")

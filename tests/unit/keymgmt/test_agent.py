@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from agent_rig import SCI, socket_link
+from agent_rig import SCI, pairs, sa, socket_link
 from agents_rig import Desk
 
 from keymgmt.errors import ControlUnavailable, CouldNotTell
@@ -132,6 +132,56 @@ def test_an_an_in_use_is_refused_in_prepare(desk: Desk) -> None:
     desk.key()
     plan = {"an": 0, "cipher": "GCM-AES-XPN-256", "tx_sci": SCI["a"], "rx_sci": SCI["b"], "ssci": 2}
     assert "an_in_use" == code(desk.do("a", "prepare", plan))
+    driver = desk.link.drivers["a"]
+    driver.install_rx(sa(pairs(an=1)["a"].rx, 1, SCI["b"]), driver.read().secy_id)
+    assert "an_in_use" == code(desk.do("a", "prepare", plan | {"an": 1})), "a receive key alone holds it too"
+
+
+def test_a_key_that_was_installed_before_is_never_installed_again(desk: Desk) -> None:
+    first = desk.wrapped(desk.prepare())
+    ids = desk.done("a", "install", first)["key_ids"]
+    desk.done("a", "abandon", {"key_ids": ids})
+    again = desk.wrapped(desk.prepare())
+    bound, _ = desk.keys.wraps[again["ciphertext"]]
+    desk.keys.wraps[again["ciphertext"]] = (bound, desk.keys.wraps[first["ciphertext"]][1])
+    ack = desk.do("a", "install", again)
+    assert ("refused", "burnt") == (ack.status, code(ack))
+    state = desk.state("a")
+    assert ((), (), 2) == (state.tx, state.rx, len(state.burnt))
+
+
+def test_an_end_can_receive_under_a_key_before_it_holds_it_for_transmit(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    driver, done = desk.agents["a"].driver, []
+
+    def noted(name: str) -> None:
+        install = getattr(driver, name)
+
+        def call(key: Any, secy_id: str) -> str:
+            done.append(name)
+            return str(install(key, secy_id))
+
+        monkeypatch.setattr(driver, name, call)
+
+    noted("install_tx")
+    noted("install_rx")
+    desk.install()
+    assert ["install_rx", "install_tx"] == done
+
+
+def test_a_ciphertext_of_another_key_version_is_refused_before_decrypting(desk: Desk) -> None:
+    params = desk.wrapped(desk.prepare())
+    ack = desk.do("a", "install", params | {"key_version": params["key_version"] + 1})
+    assert ("refused", "plan_differs", 0) == (ack.status, code(ack), desk.keys.decrypts)
+
+
+def test_a_secy_that_began_anew_since_prepare_gets_no_key_and_none_is_unwrapped(desk: Desk) -> None:
+    params = desk.wrapped(desk.prepare())
+    desk.link.stop_plane("a")
+    desk.link.start_plane("a")
+    ack = desk.do("a", "install", params)
+    assert ("refused", "secy_changed", 0) == (ack.status, code(ack), desk.keys.decrypts)
 
 
 def test_key_ids_are_burnt_before_hardware_is_touched(desk: Desk) -> None:
@@ -249,6 +299,13 @@ def test_errno_of_the_data_plane_reaches_the_conductor(desk: Desk) -> None:
     assert "no_such_sa" == code(desk.do("a", "verify", {"an": 1, "key_id": ids["rx"], "probe_id": PROBE}))
     desk.link.stop_plane("a")
     assert ("failed", "driver_unavailable") == ((ack := desk.do("a", "read")).status, code(ack))
+
+
+def test_a_bug_in_an_operation_is_answered_without_its_text(desk: Desk) -> None:
+    agent = desk.agents["a"]
+    agent.executor._do = {**agent.executor._do, "read": lambda _op: int("CANARY")}  # type: ignore[dict-item]
+    ack = desk.do("a", "read")
+    assert ("failed", "internal", False) == (ack.status, code(ack), "CANARY" in repr(ack))
 
 
 def test_a_wrong_check_value_is_reported_as_read_back(desk: Desk) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -56,6 +57,33 @@ def test_an_opening_never_outlives_its_permit(desk: Desk) -> None:
     assert "closed" == path(desk)
     desk.agents["a"].check()
     assert "closed" == path(desk)
+
+
+def test_validity_counts_from_the_request_and_not_from_its_answer(desk: Desk) -> None:
+    agent, answer, asked = desk.agents["a"], desk.controls["a"]._permit, []
+
+    def slow(doc: dict[str, Any]) -> bytes:
+        asked.append(boottime_ns())
+        time.sleep(0.05)
+        return answer(doc)
+
+    desk.controls["a"]._permit = slow  # type: ignore[method-assign]
+    agent.pull()
+    assert agent.keeper.standing.requested_ns <= asked[0]
+
+
+def test_a_bug_in_a_pass_ends_no_loop(desk: Desk) -> None:
+    agent = desk.agents["a"]
+    passes: list[bool] = []
+
+    def broken() -> None:
+        passes.append(agent._stop.wait(0.01))
+        if len(passes) == 2:
+            agent.stop()
+        raise LookupError
+
+    agent._loop(broken)
+    assert 2 == len(passes)
 
 
 def test_hold_covers_silence_of_the_control_plane_and_then_ends(desk: Desk) -> None:
@@ -150,6 +178,49 @@ def test_a_violation_closes_at_once_and_the_path_reopens_after_repair(desk: Desk
     assert "open" == path(desk)
 
 
+def test_one_suspicious_look_alone_is_no_violation(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    desk.open()
+    agent, read = desk.agents["a"], desk.agents["a"].driver.read
+    looks = iter([False])
+    monkeypatch.setattr(agent.driver, "read", lambda: replace(read(), encrypt=next(looks, True)))
+    agent.check()
+    assert (0, "open") == (agent.keeper.violations, path(desk))
+
+
+def test_a_violation_drops_the_path_before_it_is_written_and_interrupts_the_held_poll(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    desk.open()
+    agent, control = desk.agents["a"], desk.controls["a"]
+    agent.check()
+    done: list[str] = []
+    write = agent.state.write
+
+    def noted(name: str, doc: Any) -> None:
+        done.append(f"{name} while {path(desk)}")
+        write(name, doc)
+
+    monkeypatch.setattr(agent.state, "write", noted)
+    assert 0 == control.interrupts
+    desk.link.drivers["a"].fault("encrypt_off")
+    agent.check()
+    assert (["violations.json while closed"], 1) == (done, control.interrupts)
+
+
+def test_a_violation_voids_every_permit_of_before(desk: Desk) -> None:
+    desk.open()
+    agent, secy = desk.agents["a"], desk.agents["a"].driver.read().secy_id
+    desk.link.drivers["a"].fault("encrypt_off")
+    agent.check()
+    desk.link.drivers["a"].fault("clear")
+    agent.check()
+    agent.keeper._suspicious_ns = 0  # long past: the end is clean, and only a new permit is missing
+    agent.check()
+    assert ("closed", 0) == (path(desk), agent.keeper.validity(secy, boottime_ns()).left_ms)
+    desk.open()
+    assert "open" == path(desk)
+
+
 def test_a_violation_is_reported_until_a_poll_was_answered(desk: Desk) -> None:
     agent, control = desk.agents["a"], desk.controls["a"]
     agent.check()
@@ -183,8 +254,10 @@ def test_a_restarted_data_plane_voids_the_permit_and_is_reported(desk: Desk) -> 
     before = agent.driver.read().secy_id
     desk.link.stop_plane("a")
     agent.check()  # nobody answers: no error reaches the loop
+    assert 0 == desk.controls["a"].interrupts
     desk.link.start_plane("a")
     agent.check()
+    assert 1 == desk.controls["a"].interrupts, "told at once, not with the next poll"
     reading = agent.driver.read()
     assert ("closed", True) == (reading.path, reading.secy_id != before)
     agent.poll()
