@@ -101,6 +101,33 @@ async def test_a_released_lease_is_free_at_once(database: Database, clock: Clock
     assert 2 == (await taken(second)).token
 
 
+async def test_an_earlier_term_of_the_same_holder_does_not_release_the_present_one(
+    database: Database, clock: Clock
+) -> None:
+    first, second = lease(database, clock, "one"), lease(database, clock, "two")
+    earlier = await taken(first)
+    await taken(first)
+    await first.release(earlier)
+    assert await second.take() is None
+
+
+async def test_an_equal_token_of_another_holder_is_another_term(database: Database, clock: Clock) -> None:
+    """A restored database may give a token a second time: then only the holder tells two terms apart."""
+    first = lease(database, clock, "one")
+    one = await taken(first)
+    other = text("UPDATE conductor_lease SET holder = 'another'")
+    await database.write(lambda conn: conn.execute(other) and None)
+    for write in (lambda: first.renew(one), lambda: first.raise_above(one, 9), lambda: fenced(database, one)):
+        with pytest.raises(StaleLease):
+            await write()
+    await first.release(one)
+    assert await lease(database, clock, "two").take() is None
+
+
+async def fenced(database: Database, term: Term) -> None:
+    await database.write(lambda conn: fence(conn, term))
+
+
 async def test_raising_goes_above_what_agents_report_and_only_for_the_leader(
     database: Database, clock: Clock
 ) -> None:

@@ -11,8 +11,19 @@ from gate_rig import Gate
 from hypothesis import given
 from hypothesis import strategies as st
 
+from evidence.canonical import canonical
+from evidence.dsse import envelope, pae
 from keymgmt.errors import MessageRefused, PermitRefused
-from keymgmt.permit import Expected, Permit, PermitKind, verify
+from keymgmt.permit import (
+    PERMIT_TYPE,
+    Expected,
+    Permit,
+    PermitKind,
+    SignerStatement,
+    certify,
+    issue,
+    verify,
+)
 
 
 def expected(gate: Gate, **changes: Any) -> Expected:
@@ -88,6 +99,24 @@ def test_a_statement_that_names_another_key_is_refused() -> None:
     doc = json.loads(gate.answer(permit)) | {"statement": certified}
     with pytest.raises(PermitRefused):
         verify(json.dumps(doc).encode(), expected(gate))
+
+
+def test_a_statement_whose_key_id_is_not_its_keys_is_refused() -> None:
+    gate = Gate()
+    public = gate.raw(gate.key)
+    wrong = SignerStatement("ff" * 16, public, gate.epoch, gate.not_after_ns)
+    statement = certify(wrong, next(iter(gate.roots)), gate.root.sign)
+    answer = issue(gate.permit(signer="ff" * 16), statement, gate.key.sign)
+    with pytest.raises(PermitRefused, match="its key id is not its key's"):
+        verify(answer, expected(gate))
+
+
+def test_a_payload_that_names_another_signer_than_its_envelope_is_refused() -> None:
+    gate = Gate()
+    payload = gate.permit(signer="ff" * 16).payload()
+    signed = envelope(PERMIT_TYPE, payload, gate.permit().signer, gate.key.sign(pae(PERMIT_TYPE, payload)))
+    with pytest.raises(PermitRefused, match="the payload names another key"):
+        verify(canonical({"envelope": signed, "statement": gate.statement}), expected(gate))
 
 
 @pytest.mark.parametrize("part", ["envelope", "statement"])

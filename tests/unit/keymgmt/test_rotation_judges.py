@@ -9,11 +9,14 @@ import pytest
 from modelled_ends import SECOND, A, B, Sa, make_link
 from world import World
 
+from keymgmt import rotation_sak_back as turn
 from keymgmt import rotation_sak_forward as ahead
 from keymgmt import rotation_sak_orders as orders
 from keymgmt.endstate import EndpointState
 from keymgmt.model import LinkSpec
-from keymgmt.rotation import Move, Outcome, Rotation, begin
+from keymgmt.rotation import Move, Outcome, Rotation, begin, tick
+from keymgmt.rotation_readback import drained, read_ends
+from keymgmt.rotation_sak import TABLE
 
 NOW = 5_000 * SECOND
 IDS = {A: {"tx": "a" * 32, "rx": "b" * 32}, B: {"tx": "b" * 32, "rx": "a" * 32}}
@@ -110,6 +113,15 @@ def test_another_secy_lifetime_before_the_switch_is_keyed_anew() -> None:
     assert {"after": "rekeyed"} == ahead.baseline(found, world.link, NOW).memo
 
 
+@pytest.mark.parametrize("which", ["tx", "rx"])
+def test_a_switch_needs_both_new_keys_of_each_end_read_back(which: str) -> None:
+    world = World().keyed()
+    known = {"secy": {A: "a1", B: "b1"}, "an": 0, "key_ids": _ids(world)}
+    assert "select a" == ahead.baseline(state(reads(world), **known), world.link, NOW).step
+    move = ahead.baseline(state(reads(world, **{which: ()}), **known), world.link, NOW)
+    assert ("assess", "end a: read-back shows no new key under AN 0") == (move.step, move.why)
+
+
 @pytest.mark.parametrize("an", [0, 2, None])
 def test_a_switch_that_does_not_show_the_new_an_is_assessed(an: int | None) -> None:
     move = ahead.selected(A)(state({A: {"encoding_an": an, "was": 0}}, an=1), make_link(), NOW)
@@ -141,6 +153,34 @@ def test_old_keys_stay_for_the_whole_overlap() -> None:
     assert Move("drain") == ahead.overlap(at, link, NOW + link.profile.overlap_ns)
 
 
+@pytest.mark.parametrize(("sent", "arrived", "expected"), [(0, 0, True), (1, 0, False), (0, 1, False)])
+def test_a_direction_is_drained_when_neither_sender_nor_receiver_has_moved(
+    sent: int, arrived: int, expected: bool
+) -> None:
+    world = World().keyed()
+    (sa,) = world.ends[A].tx.values()
+    memo = {"old": {A: {"an": 0, "key_id": sa.key}, B: None}, "paired": {A: True, B: False}}
+
+    def look(pn: int, ok: int, memo: dict[str, Any], now: int) -> tuple[bool, Any]:
+        ends = read_ends(state(reads(world)))
+        ends[A] = replace(ends[A], tx=(replace(ends[A].tx[0], pn=pn),))
+        ends[B] = replace(ends[B], counters={"rxsa.0.InPktsOK": ok})
+        return drained(memo, ends, 3 * SECOND, now)
+
+    done, seen = look(10, 5, memo, NOW)
+    assert not done
+    done, _seen = look(10 + sent, 5 + arrived, memo | {"seen": seen}, NOW + 4 * SECOND)
+    assert expected == done
+
+
+def test_a_secy_that_died_while_its_key_was_abandoned_is_keyed_anew() -> None:
+    world = World().keyed()
+    found = reads(world, secy_id="a2", tx=(), rx=(), encoding_an=None)
+    gone = state(found, secy={A: "a1", B: "b1"}, key_ids=IDS, old={A: None, B: None}, looks=0)
+    move = turn.readback(gone, world.link, NOW)
+    assert ("settle", "rekeyed") == (move.step, move.memo.get("after"))
+
+
 @pytest.mark.parametrize("judge", [ahead.drain, ahead.proof], ids=["drain", "proof"])
 def test_after_the_commit_an_end_that_is_not_as_committed_leaves_the_step(judge: Any) -> None:
     world = World().keyed()
@@ -160,6 +200,23 @@ def test_a_rotation_is_not_complete_while_an_old_key_is_read_back() -> None:
     world.ends[B].rx[3] = Sa("d" * 32)
     move = ahead.proof(state(reads(world), **known), world.link, NOW)
     assert (None, "retire tx", [[B, "rx", 3, "d" * 32]]) == (move.end, move.step, move.memo["remove"])
+
+
+@pytest.mark.parametrize(
+    ("step", "age", "expected"),
+    [
+        ("survey", -1, ("survey", None)),
+        ("survey", 0, ("survey", "not started")),
+        ("drain", 0, ("drain", None)),
+    ],
+)
+def test_the_total_time_ends_a_step_before_the_commit_however_young_the_step_is(
+    step: str, age: int, expected: tuple[str, str | None]
+) -> None:
+    link = make_link()
+    started = NOW - link.profile.total_deadline_ns - age
+    found = tick(replace(state({}), step=step, started_ns=started), link, TABLE, NOW)
+    assert expected == (found.step, found.end)
 
 
 # --- orders -------------------------------------------------------------------------------------------------
