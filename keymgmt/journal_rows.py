@@ -63,7 +63,7 @@ class Loaded:
     """Everything one reconcile pass looks at, read in one snapshot.
 
     Attributes:
-        operations: of the open rotation: all of its present step, and what is still pending of earlier ones.
+        operations: of the open rotation's present step; what it left pending is cancelled as it is left.
         open_elsewhere: the other links with an open rotation.
     """
 
@@ -230,8 +230,7 @@ OPEN = text("SELECT state FROM rotation WHERE open_link = :link")
 _OPEN_LINKS = text("SELECT open_link FROM rotation WHERE open_link IS NOT NULL")
 RECENT = text("SELECT state FROM rotation WHERE link = :link ORDER BY started_ns DESC LIMIT :most")
 _LOOKED_AT = text(
-    "SELECT * FROM operation WHERE rotation = :rotation"
-    " AND (status = 'pending' OR substr(op_id, 1, :length) = :present)"
+    "SELECT * FROM operation WHERE rotation = :rotation AND substr(op_id, 1, :length) = :present"
 )
 _LINK = text("SELECT * FROM keyed_link WHERE link = :link")
 _CREATE_LINK = text(

@@ -20,7 +20,7 @@ from keymgmt.conductor import Conductor
 from keymgmt.errors import RotationRefused, StaleLease
 from keymgmt.journal_rows import OpEntry, Save
 from keymgmt.lease import Lease, Term
-from keymgmt.operations import Operation, OpKind
+from keymgmt.operations import Ack, AckStatus, Operation, OpKind
 from keymgmt.rotation import begin
 
 TABLES = ("rotation", "operation", "keyed_link", "rotate_request", "outbox_entry", "conductor_lease")
@@ -225,6 +225,34 @@ async def test_an_expired_operation_is_given_again_and_fails_nothing(rig: Rig) -
     assert "complete" == (await rig.until_end()).end
 
 
+async def test_an_order_that_is_given_again_wakes_its_agent(rig: Rig) -> None:
+    await rig.conductor.lead()
+    await rig.conductor.reconcile("l1")
+    (operation,) = await rig.conductor.journal.pending("l1-a", "00" * 16, 8)
+    expired = {"code": "expired", "detail": "its time to act has passed"}
+    ack = Ack(operation.op_id, operation.op_seq, operation.token, AckStatus.REFUSED, "boot", {}, expired)
+    await rig.conductor.journal.acknowledge("l1-a", [ack], rig.world.now)
+    for agent in ("agent:l1-a", "agent:l1-b"):
+        rig.bell.clear(agent)
+    await rig.conductor.reconcile("l1")
+    (again,) = await rig.conductor.journal.pending("l1-a", "00" * 16, 8)
+    assert (operation.op_id, True) == (again.op_id, again.op_seq > operation.op_seq)
+    assert [True, False] == [await rig.bell.wait(agent, 0.01) for agent in ("agent:l1-a", "agent:l1-b")]
+
+
+async def test_a_refusal_by_a_lower_token_than_ours_raises_nothing(rig: Rig) -> None:
+    """The fence was raised on another link meanwhile: what this agent reported is below us already."""
+    await rig.keyed()
+    run, refusals = rig.world.ends[A].run, iter([True])
+    rig.world.ends[A].run = lambda doc: (  # type: ignore[method-assign]
+        ("refused", {"last": 0}, "stale_token") if next(refusals, False) else run(doc)
+    )
+    await rig.conductor.rotate("l1", "anna")
+    assert "complete" == (await rig.until_end()).end
+    assert rig.conductor.term is not None
+    assert 1 == rig.conductor.term.token
+
+
 async def test_an_order_of_a_step_that_was_left_is_never_given_again(rig: Rig) -> None:
     await rig.keyed()
     for end in rig.world.ends.values():
@@ -272,6 +300,24 @@ async def test_a_rotation_that_begins_while_the_partner_began_is_refused_in_the_
     save = Save(begin(rig.link, rotation="2" * 32, **fields), apart=frozenset({"l2"}))
     with pytest.raises(RotationRefused):
         await rig.conductor.journal.save(term, save, 1)
+    assert [("l2",)] == [tuple(row) for row in rig.rows("SELECT link FROM rotation")]
+
+
+async def test_a_partner_that_begins_between_look_and_write_keeps_this_link_from_starting(rig: Rig) -> None:
+    await rig.conductor.lead()
+    term, load = rig.conductor.term, rig.conductor.journal.load
+    assert term is not None
+    partner = replace(rig.link, name="l2", diverse_partner="l1")
+    rig.conductor._links = lambda: {"l1": rig.link, "l2": partner}
+    fields: dict[str, Any] = {"kind": "sak", "first": "survey", "reason": "t", "now_ns": 1}
+
+    async def looked(link: str) -> Any:
+        found = await load(link)
+        await rig.conductor.journal.save(term, Save(begin(partner, rotation="1" * 32, **fields)), 1)
+        return found
+
+    rig.conductor.journal.load = looked  # type: ignore[method-assign]
+    await rig.conductor.reconcile("l1")
     assert [("l2",)] == [tuple(row) for row in rig.rows("SELECT link FROM rotation")]
 
 
