@@ -141,8 +141,6 @@ class AgentHub:
             return await self._serve_peer(peer, path, receive)
         finally:
             self._busy[peer.agent] -= 1
-            if not self._busy[peer.agent]:
-                del self._busy[peer.agent]
 
     async def _serve_peer(self, peer: Peer, path: str, receive: Receive) -> tuple[int, bytes]:
         began = time.monotonic()

@@ -234,7 +234,9 @@ async def test_acknowledgements_are_journalled_and_repeats_change_nothing(rig: H
     _, result, _ = rig.world.ends[A].run(operation)
     ack = {name: operation[name] for name in ("op_id", "op_seq", "token")}
     ack |= {"status": "done", "result": result, "error": None, "boot_id": "boot"}
+    rig.bell.clear("link:l1")
     await rig.call(rig.agents["a"], poll(acks=[ack]))
+    assert await rig.bell.wait("link:l1", 0.01), "the conductor need not wait for its next look"
     await rig.call(rig.agents["a"], poll(acks=[ack | {"status": "failed", "result": {}}]))
     assert [("done",)] == [tuple(r) for r in rig.rows("SELECT status FROM operation WHERE side = 'a'")]
 
