@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import socket
+import tempfile
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
@@ -180,6 +182,44 @@ def test_no_octets_from_wire_or_user_end_the_process_or_reach_the_user(data: st.
 
 
 # --- time
+
+
+class Noted:
+    """A timer whose turns come 30 ms after it was asked: (what was done, whether the turn was due)."""
+
+    def __init__(self, at_due: Callable[[], object]) -> None:
+        self.done: list[tuple[str, bool]] = []
+        self.due_ns = 0
+        self._at_due = at_due
+
+    def next_due_ns(self, now_ns: int) -> int:
+        self.due_ns = now_ns + 30 * MS
+        return self.due_ns
+
+    def tick(self, now_ns: int) -> None:
+        self.done.append(("tick", now_ns >= self.due_ns))
+        if len(self.done) == 3:
+            self._at_due()
+
+
+def test_what_is_due_by_the_time_after_the_wait_comes_before_any_frame() -> None:
+    """A revert that is due must not let one more frame out under the key that it takes back."""
+    receiver, sender = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
+    receiver.setblocking(False)
+    timer = Noted(lambda: sender.send(b"comes later"))
+
+    def take(_frame: bytes, _now_ns: int) -> None:
+        timer.done.append(("frame", False))
+        if len(timer.done) > 3:
+            loop.stop()
+
+    with tempfile.TemporaryDirectory(prefix="sg-", dir="/tmp") as folder, sender:
+        loop = software_loop.Loop(f"{folder}/x.sock", lambda message: message, timer)
+        loop.port(receiver, take)
+        sender.send(b"waits already")
+        loop.run()
+    assert ["tick", "frame", "tick", "tick", "frame"] == [what for what, _due in timer.done]
+    assert ("tick", True) == timer.done[2]
 
 
 def test_frames_of_one_batch_are_judged_each_by_its_own_time(monkeypatch: pytest.MonkeyPatch) -> None:
