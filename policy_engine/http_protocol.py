@@ -68,18 +68,27 @@ class ListenerProtocol(HttpToolsProtocol):
         self._header_timer = self.loop.call_later(LIMITS.http_header_s, self.timeout_keep_alive_handler)
 
     def data_received(self, data: bytes) -> None:  # noqa: D102 - uvicorn's
-        cycle: RequestResponseCycle | None = self.cycle  # None before the first request
-        if cycle is None or cycle.response_complete or self._in_headers:
+        if self.transport.is_closing():
+            return
+        if self._in_headers or self._idle():
             self._header_bytes += len(data)
         super().data_received(data)
         if self._exchange is not None:
             self._decline()
-        if not self._in_headers:
-            return
-        if self._header_bytes > LIMITS.http_header_bytes:
+        if self._in_headers and self._header_bytes > LIMITS.http_header_bytes:
             self.send_400_response("Header too large.")
-        elif self._header_timer is None:
+        elif (
+            self._header_timer is None
+            and self.timeout_keep_alive_task is None
+            and (self._in_headers or self._idle())
+        ):
+            # Also for octets that begin no request: they have ended the keep-alive's time.
             self._await_headers()
+
+    def _idle(self) -> bool:
+        """Whether no request is in progress; its headers may be on their way."""
+        cycle: RequestResponseCycle | None = self.cycle  # None before the first request
+        return cycle is None or cycle.response_complete
 
     def on_message_begin(self) -> None:  # noqa: D102 - uvicorn's
         self._in_headers = True
@@ -94,6 +103,8 @@ class ListenerProtocol(HttpToolsProtocol):
         if self._header_timer is not None:
             self._header_timer.cancel()
             self._header_timer = None
+        if self.transport.is_closing():
+            return  # the answer before it closes the connection: nobody waits for this one
         if self.direct is None:
             self._begin_asgi()
         else:
@@ -103,6 +114,9 @@ class ListenerProtocol(HttpToolsProtocol):
                 self._begin_asgi()
 
     def _begin_asgi(self) -> None:
+        if len(self.pipeline) >= LIMITS.http_pipeline:
+            # Uvicorn reads on after each answer, however many wait; it makes this a 400 and closes.
+            raise ValueError("too many requests before their answers")
         super().on_headers_complete()
         if self.draining and self.cycle is not None:
             self.cycle.keep_alive = False
@@ -134,13 +148,17 @@ class ListenerProtocol(HttpToolsProtocol):
             self.logger.error("a direct exchange failed: %s", type(exc).__name__)  # noqa: TRY400
             cycle.answered(500, b'"Internal Server Error"', True)
 
+    def drain(self) -> None:
+        """From now on every answer closes its connection, also those that are being made."""
+        if self.cycle is not None:
+            self.cycle.keep_alive = False
+
     def _taken(self) -> Exchange | None:
         """The exchange, if the request is ordinary and the application takes it."""
-        cycle: Any = self.cycle
         if (
             self.draining
             or self.flow.write_paused
-            or (cycle is not None and not cycle.response_complete)
+            or not self._idle()
             or self.parser.get_method() != b"POST"
             or self.parser.get_http_version() != "1.1"
         ):
@@ -188,9 +206,9 @@ class ListenerProtocol(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def shutdown(self) -> None:  # noqa: D102 - uvicorn's
-        busy = getattr(self.cycle, "response_complete", True) is False  # no cycle before the first request
+        idle = self._idle()
         super().shutdown()
-        if not busy:
+        if idle:
             # An idle peer that does not read never answers close_notify: nothing is lost by not waiting.
             self.loop.call_later(_CLOSE_S, self.transport.abort)
 

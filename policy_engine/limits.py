@@ -42,6 +42,8 @@ class Limits:
     http_header_bytes: int = 65_536  # octets of one request's line and headers
     http_header_s: float = 10.0  # seconds from connecting, or from a request's first octet, to its headers
     http_drain_s: int = 10  # seconds that a stopping listener waits for requests it has read
+    http_pipeline: int = 16  # requests of one connection that wait for the answer to the one before
+    open_files: int = 65_536  # descriptors that the process may have open, where the system lets it
 
     # Admission
     review_body_bytes: int = 8 * 1_048_576  # octets of a review (etcd takes 1.5 MB; old + new + envelope)
@@ -59,6 +61,8 @@ class Limits:
 
     # API
     api_body_bytes: int = 4 * 1_048_576  # octets of one API request
+    api_body_s: float = 5.0  # seconds from an API request's headers to its last octet
+    api_bytes_in_flight: int = 32 * 1_048_576  # octets of API requests being read at once
     token_days: int = 365  # longest validity of a token
     page_rows: int = 1_000  # rows of one page
 

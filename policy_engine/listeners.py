@@ -11,6 +11,7 @@ then listening sockets and idle connections are closed, and a request that was r
 import asyncio
 import contextlib
 import gc
+import resource
 import signal
 import socket
 from collections.abc import Awaitable, Callable, Iterator, Sequence
@@ -52,11 +53,34 @@ class ListenerSpec:
 
 
 class _Server(uvicorn.Server):
-    """A server that leaves signals to the process."""
+    """A server that leaves signals to the process, and bounds the TLS handshake as it bounds headers."""
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         yield
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Uvicorn's for given sockets; its own call leaves a silent peer a minute before TLS."""
+        config, loop = self.config, asyncio.get_running_loop()
+        await self.lifespan.startup()
+
+        kind: Callable[..., asyncio.Protocol] = config.http_protocol_class
+
+        def protocol() -> asyncio.Protocol:
+            return kind(config=config, server_state=self.server_state, app_state=self.lifespan.state)
+
+        handshake = None if config.ssl is None else LIMITS.http_header_s
+        self.servers = [
+            await loop.create_server(
+                protocol,
+                sock=sock,
+                ssl=config.ssl,
+                backlog=config.backlog,
+                ssl_handshake_timeout=handshake,
+            )
+            for sock in sockets or ()
+        ]
+        self.started = True
 
 
 class _Listener:
@@ -101,6 +125,11 @@ class _Listener:
                     self.task.result()
                     raise RuntimeError(f"listener {self.spec.name} ended while it started")
                 await asyncio.sleep(0.01)
+
+    def drain(self) -> None:
+        self.protocol.draining = True
+        for connection in self.server.server_state.connections:
+            connection.drain()  # type: ignore[union-attr]
 
     async def stop(self) -> None:
         self.server.should_exit = True
@@ -155,7 +184,7 @@ class Listeners:
         if not self._running:
             return
         for listener in self._running.values():
-            listener.protocol.draining = True
+            listener.drain()
         await asyncio.sleep(self._linger_s)
         await self._close()
 
@@ -199,6 +228,18 @@ def settle_heap() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(50_000, 20, 50)
+
+
+def allow_connections() -> None:
+    """Let this process have as many descriptors as its listeners may take, and files beside them.
+
+    Many shells start programs with 1,024; at that number a crowd of silent peers would keep the spool from
+    opening its next file.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = LIMITS.open_files if hard == resource.RLIM_INFINITY else min(LIMITS.open_files, hard)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 def stop_on_signals(stop: asyncio.Event) -> None:
