@@ -20,6 +20,7 @@ from policy_engine.api_people import people
 from policy_engine.api_problems import COMMON, WITH_BODY, Responses, describe_problems, problems
 from policy_engine.api_services import Services
 from policy_engine.api_shapes import DecisionOut, LinkOut, LinksOut, ReadinessOut, StatusOut
+from policy_engine.bodies import BodyReader
 from policy_engine.errors import NotFound, UsageError
 from policy_engine.limits import LIMITS
 
@@ -182,6 +183,7 @@ def create_api(
     )
     app.state.services = services
     app.state.clock = clock
+    app.state.bodies = BodyReader(LIMITS.api_body_bytes, LIMITS.api_body_s, LIMITS.api_bytes_in_flight)
     app.state.registry = registry if registry is not None else CollectorRegistry()
     install_error_handlers(app)
     describe_problems(app)
@@ -190,5 +192,5 @@ def create_api(
     app.include_router(probes)
     if admission is not None:
         app.mount("/admit", admission)
-    app.add_middleware(Edge, body_bytes=max(LIMITS.api_body_bytes, LIMITS.review_body_bytes))
+    app.add_middleware(Edge)
     return app

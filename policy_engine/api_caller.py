@@ -47,17 +47,31 @@ Backend = Annotated[Services, Depends(_services)]
 Now = Annotated[int, Depends(_now)]
 
 
-async def _principal(
-    services: Backend,
-    now_ns: Now,
-    credentials: Annotated[HTTPAuthorizationCredentials | None, Security(_bearer)],
-) -> Principal:
+async def principal_of(request: Request) -> Principal:
+    """Whom the bearer token of a request stands for, looked up once for each request.
+
+    Raises:
+        Unauthenticated: No token, or none that is known and valid now.
+    """
+    known: Principal | None = getattr(request.state, "principal", None)
+    if known is not None:
+        return known
+    credentials: HTTPAuthorizationCredentials | None = await _bearer(request)
     if credentials is None:
         raise Unauthenticated(
             "a bearer token is needed", reason="no_credential", fix="Authorization: Bearer sgt_..."
         )
-    token = credentials.credentials
-    return await services.database.read(lambda conn: grants.principal_of(conn, token, now_ns))
+    token, now_ns = credentials.credentials, _now(request)
+    principal = await _services(request).database.read(lambda conn: grants.principal_of(conn, token, now_ns))
+    request.state.principal = principal
+    return principal
+
+
+async def _principal(
+    request: Request,
+    _described: Annotated[HTTPAuthorizationCredentials | None, Security(_bearer)],  # for OpenAPI only
+) -> Principal:
+    return await principal_of(request)
 
 
 Caller = Annotated[Principal, Depends(_principal)]

@@ -1,7 +1,8 @@
 """The edge of the API: what surrounds every request, and what every error looks like.
 
-Errors are problem details (RFC 9457) without tracebacks and without the values that were sent. Bodies are
-bounded and decoded strictly: no lone surrogates, no NaN, no nesting without end.
+Errors are problem details (RFC 9457) without tracebacks and without the values that were sent. A body is read
+when its caller is known, within bounds of size and time, and decoded strictly: no lone surrogates, no NaN, no
+nesting without end.
 """
 
 from __future__ import annotations
@@ -20,7 +21,10 @@ from starlette.exceptions import HTTPException as StarletteHTTPException
 
 from evidence.errors import EvidenceError, Unavailable
 from evidence.logs import get_logger
+from policy_engine.api_caller import principal_of
+from policy_engine.bodies import BodyReader
 from policy_engine.errors import (
+    BadBody,
     CouldNotTell,
     Forbidden,
     NotFound,
@@ -39,6 +43,7 @@ _HEADERS: Final = (
     (b"x-content-type-options", b"nosniff"),
     (b"referrer-policy", b"no-referrer"),
 )
+_CLOSE: Final = {"connection": "close"}  # the rest of the body is not read
 _decode: Final = msgspec.json.Decoder().decode
 
 
@@ -57,11 +62,10 @@ def problem(
 
 
 class Edge:
-    """ASGI middleware: a bound on bodies, safe headers, and no exception leaves as a traceback."""
+    """ASGI middleware: safe headers, and no exception leaves as a traceback."""
 
-    def __init__(self, app: Callable[..., Awaitable[None]], *, body_bytes: int) -> None:
+    def __init__(self, app: Callable[..., Awaitable[None]]) -> None:
         self._app = app
-        self._body_bytes = body_bytes
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
         """One request."""
@@ -78,13 +82,7 @@ class Edge:
             await send(message)
 
         try:
-            _refuse_declared_length(scope, self._body_bytes)
-            await self._app(scope, _bounded(receive, self._body_bytes), safe_send)
-        except _TooLargeError:
-            if not started:
-                await problem(413, f"a body is limited to {self._body_bytes} octets")(
-                    scope, receive, safe_send
-                )
+            await self._app(scope, receive, safe_send)
         except Exception as exc:
             # Type only: the text of a foreign exception may hold what must not be logged.
             log.error("request_failed", method=scope["method"], error=type(exc).__name__)  # noqa: TRY400
@@ -93,41 +91,30 @@ class Edge:
             await problem(500, "an internal error; the log names it")(scope, receive, safe_send)
 
 
-class _TooLargeError(StarletteHTTPException):
-    # An HTTPException, because FastAPI turns whatever else is raised while it reads a body into a 400.
-    def __init__(self, limit: int) -> None:
-        super().__init__(413, f"a body is limited to {limit} octets")
-
-
-def _refuse_declared_length(scope: Message, limit: int) -> None:
-    for name, value in scope["headers"]:
-        if name == b"content-length" and (not value.isdigit() or int(value) > limit):
-            raise _TooLargeError(limit)
-
-
-def _bounded(receive: Receive, limit: int) -> Receive:
-    seen = 0
-
-    async def bounded() -> Message:
-        nonlocal seen
-        message = await receive()
-        if message["type"] == "http.request":
-            seen += len(message.get("body", b""))
-            if seen > limit:
-                raise _TooLargeError(limit)
-        return message
-
-    return bounded
-
-
 class StrictRequest(Request):
-    """A request whose JSON is decoded strictly."""
+    """A request whose body is read within bounds and decoded strictly."""
+
+    async def body(self) -> bytes:
+        """The octets of the body.
+
+        Raises:
+            HTTPException: 413 too large, 408 too slow, 429 one too many, 400 cut off. (FastAPI turns whatever
+                else is raised while it reads a body into a 400.)
+        """
+        if not hasattr(self, "_body"):
+            bodies: BodyReader = self.app.state.bodies
+            try:
+                bodies.check_declared(self.scope["headers"])
+                self._body = bytes(await bodies.read(self.receive))
+            except BadBody as exc:
+                raise HTTPException(exc.code, str(exc), headers=_CLOSE) from None
+        return self._body
 
     async def json(self) -> Any:
         """The body as JSON.
 
         Raises:
-            HTTPException: 400, without quoting the body.
+            HTTPException: As `body`; 400, without quoting the body.
         """
         body = await self.body()
         try:
@@ -139,14 +126,17 @@ class StrictRequest(Request):
 
 
 class StrictRoute(APIRoute):
-    """A route that reads its body with `StrictRequest`."""
+    """A route that reads its body with `StrictRequest`, and none for an unknown caller."""
 
     def get_route_handler(self) -> Callable[[Request], Awaitable[Response]]:  # type: ignore[override]
         """The handler, given a strict request."""
         handler = super().get_route_handler()
 
         async def strict(request: Request) -> Response:
-            return await handler(StrictRequest(request.scope, request.receive))
+            asked = StrictRequest(request.scope, request.receive)
+            if self.body_field is not None:
+                await principal_of(asked)
+            return await handler(asked)
 
         return strict
 
@@ -186,4 +176,6 @@ def _on_invalid(_request: Request, exc: RequestValidationError) -> Response:
 
 
 def _on_http(_request: Request, exc: StarletteHTTPException) -> Response:
-    return problem(exc.status_code, str(exc.detail))
+    answer = problem(exc.status_code, str(exc.detail))
+    answer.headers.update(exc.headers or {})
+    return answer

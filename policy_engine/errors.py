@@ -19,6 +19,7 @@ Each error may carry `fix`: what the reader should do next, in one sentence.
     |   +-- InvalidGrant            a grant or token that must not be issued
     |   +-- IdentityConfigError     credentials of clusters that cannot be told apart
     |   +-- TlsMaterialError        certificate, key and authorities that cannot serve together
+    |   +-- BadBody                 a body that is too large, too slow, cut off or one too many
     |   +-- BadReview               a body that is no AdmissionReview
     +-- CouldNotTell                we failed to find out; callers fail closed
         +-- EngineNoResult          an engine gave no complete result: the denial engine.no_result
@@ -100,19 +101,24 @@ class TlsMaterialError(SaidNo):
     """Certificate, key and client authorities cannot serve together."""
 
 
+class BadBody(SaidNo):
+    """A body that could not be read within its bounds. `code` is the status of HTTP that says which."""
+
+    def __init__(self, message: str, *, code: int, fix: str = "") -> None:
+        super().__init__(message, fix=fix)
+        self.code = code
+
+
 class BadReview(SaidNo):
     """A body is no AdmissionReview. `uid` is that of the review where it could be read.
 
-    `status` is that of HTTP: 200 where a review can be answered with a refusal, `code` where none was read.
+    `status` is that of HTTP: 200 where a review can be answered with a refusal, 400 where none was read.
     """
 
-    def __init__(
-        self, message: str, *, uid: str = "", code: int = 400, status: int = 0, fix: str = ""
-    ) -> None:
+    def __init__(self, message: str, *, uid: str = "", status: int = 0, fix: str = "") -> None:
         super().__init__(message, fix=fix)
         self.uid = uid
-        self.code = code
-        self.status = status or (200 if uid else code)
+        self.status = status or (200 if uid else 400)
 
 
 class BundleRefused(SaidNo):

@@ -20,13 +20,13 @@ from typing import Any, Final
 
 from evidence.errors import EvidenceError
 from evidence.logs import get_logger
-from policy_engine.admission.body import BodyReader
 from policy_engine.admission.deps import AdmissionDeps
 from policy_engine.admission.handler import Handling, ReviewHandler, place_of
 from policy_engine.admission.identities import Caller
 from policy_engine.admission.protocol import answer
 from policy_engine.admission.tally import AdmissionMetrics
-from policy_engine.errors import BadReview, DecisionLate, Forbidden, Unauthenticated
+from policy_engine.bodies import BodyReader
+from policy_engine.errors import BadBody, BadReview, DecisionLate, Forbidden, Unauthenticated
 from policy_engine.http_protocol import Answered
 
 log = get_logger("policy_engine.admission")
@@ -52,7 +52,8 @@ class AdmissionApp:
         self.metrics = AdmissionMetrics()
         self._deps = deps
         self._limits = deps.limits
-        self._bodies = BodyReader(deps.limits)
+        limits = deps.limits
+        self._bodies = BodyReader(limits.review_body_bytes, limits.review_body_s, limits.body_bytes_in_flight)
         self._handler = ReviewHandler(deps, self.metrics)
         self._per_cluster: dict[str, int] = {}
         self._targets: dict[bytes, tuple[str, float]] = {}  # of callers with a certificate: hold no token
@@ -133,12 +134,14 @@ class AdmissionApp:
         self.metrics.in_flight -= 1
         self._per_cluster[cluster] -= 1
 
-    def refused(self, exc: Exception, uid: str) -> tuple[int, bytes, bool]:
+    def refused(self, exc: BaseException, uid: str) -> tuple[int, bytes, bool]:
         """Status, body and whether to close, where there is no verdict: no review, or a defect of ours."""
         if isinstance(exc, BadReview):
             self.metrics.refused["bad_review"] += 1
-            data = answer(exc.uid, False, code=exc.code, message=str(exc))
-            return exc.status, data, exc.code in (408, 413, 429)
+            return exc.status, answer(exc.uid, False, code=400, message=str(exc)), False
+        if isinstance(exc, BadBody):
+            self.metrics.refused["bad_review"] += 1
+            return exc.code, answer("", False, code=exc.code, message=str(exc)), exc.code != 400
         self.metrics.refused["defect"] += 1
         # Type and place only: the text of a foreign exception may quote the object.
         log.error("answer_failed", error=type(exc).__name__, at=place_of(exc))
@@ -221,7 +224,7 @@ class DirectReview:
     def _finish(self, _durable: asyncio.Future[None]) -> None:
         try:
             data = self._handling.finish()
-        except Exception as exc:
+        except (Exception, asyncio.CancelledError) as exc:
             self._answer(*self._app.refused(exc, self._handling.uid))
         else:
             self._answer(200, data, False)

@@ -56,7 +56,7 @@ def test_duplicate_keys_the_last_wins_as_in_the_api_server() -> None:
 def test_what_is_no_review_is_refused_without_quoting_it(raw: bytes) -> None:
     with pytest.raises(BadReview) as info:
         protocol.parse(raw)
-    assert (info.value.code, info.value.uid) == (400, "")
+    assert (info.value.status, info.value.uid) == (400, "")
     assert "tail" not in str(info.value)
 
 
@@ -77,7 +77,7 @@ def test_what_is_no_review_is_refused_without_quoting_it(raw: bytes) -> None:
 def test_the_uid_comes_back_from_where_the_octets_show_it(raw: bytes) -> None:
     with pytest.raises(BadReview) as info:
         protocol.parse(raw)
-    assert (info.value.code, info.value.status, info.value.uid) == (400, 400, UID)
+    assert (info.value.status, info.value.uid) == (400, UID)
 
 
 @pytest.mark.parametrize(
