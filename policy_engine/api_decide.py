@@ -79,6 +79,8 @@ def _wrong_request(request: Mapping[str, Any], namespace: str | None) -> Iterato
         yield "request.kind", "an object {group, version, kind} is due here"
     if request.get("operation", "CREATE") not in _OPERATIONS:
         yield "request.operation", "CREATE, UPDATE, DELETE or CONNECT is due here"
+    if not isinstance(request.get("oldObject") or {}, dict):
+        yield "request.oldObject", "an object is due here, or nothing"
     if not isinstance(request.get("uid", ""), str):
         yield "request.uid", "text is due here, or nothing"
 

@@ -122,7 +122,7 @@ async def issue_path_token(
     issued = await services.database.write(
         lambda conn: grants.issue_path_token(conn, name, by=caller.name, now_ns=now_ns, days=body.days)
     )
-    services.identities_changed()
+    await services.identities_changed()
     return {"id": issued.id, "token": issued.token, "expires_ns": str(issued.expires_ns)}
 
 
@@ -130,8 +130,11 @@ async def issue_path_token(
 async def revoke_path_token(token_id: Id, services: Backend, caller: Caller, now_ns: Now) -> None:
     """Revoke a path token."""
     caller.require_estate("admin")
-    await services.database.write(lambda conn: grants.revoke_path_token(conn, token_id, now_ns))
-    services.identities_changed()
+    try:
+        await services.database.write(lambda conn: grants.revoke_path_token(conn, token_id, now_ns))
+    finally:
+        # Also when there is none any more: it may have been revoked and not been put in force.
+        await services.identities_changed()
 
 
 def _administers_all(caller: Principal) -> bool:

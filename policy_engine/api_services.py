@@ -70,6 +70,6 @@ class Services(Protocol):
         """Names of the declared clusters: no other gets a path token."""
         ...
 
-    def identities_changed(self) -> None:
+    async def identities_changed(self) -> None:
         """Called after a path token was issued or revoked: reload the webhook's callers."""
         ...

@@ -8,6 +8,13 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
+# Tables of all packages are known to `Database.create_all`, whichever test file runs alone.
+import evidence.store
+import keymgmt.store
+import policy_engine.store
+
+TABLES = (evidence.store, keymgmt.store, policy_engine.store)
+
 ROOT = Path(__file__).resolve().parent.parent
 
 settings.register_profile(

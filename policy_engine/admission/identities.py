@@ -183,7 +183,9 @@ class Identities:
         if authority is None or not _name_accepted(leaf, authority.names):
             return _Known(None, 0, 0)
         caller = Caller(authority.cluster, "client_certificate", hashlib.sha256(der).hexdigest())
-        return _Known(caller, *_validity_ns(leaf))
+        # Whoever vouches must be valid too: connections outlive the check that TLS made.
+        (begin, end), (ca_begin, ca_end) = _validity_ns(leaf), _validity_ns(authority.certificate)
+        return _Known(caller, max(begin, ca_begin), min(end, ca_end))
 
     def _issuer_of(self, leaf: x509.Certificate) -> _Authority | None:
         for authority in self._authorities.get(leaf.issuer.public_bytes(), ()):
@@ -221,6 +223,6 @@ def _name_accepted(leaf: x509.Certificate, names: frozenset[str]) -> bool:
     return len(common) == 1 and common[0].value in names
 
 
-def _validity_ns(leaf: x509.Certificate) -> tuple[int, int]:
-    start, end = leaf.not_valid_before_utc, leaf.not_valid_after_utc
+def _validity_ns(one: x509.Certificate) -> tuple[int, int]:
+    start, end = one.not_valid_before_utc, one.not_valid_after_utc
     return int(start.timestamp()) * 1_000_000_000, int(end.timestamp()) * 1_000_000_000

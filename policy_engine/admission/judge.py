@@ -84,7 +84,7 @@ def judge(
             slice_before = context_of(before, resources, postures)
             return Before(before, slice_before, only_metadata_differs(request))
 
-        has_old = review.operation == "UPDATE" and request.get("oldObject") is not None
+        has_old = review.operation == "UPDATE" and isinstance(request.get("oldObject"), dict)
         decision = decide(
             policy.engine,
             policy.bundle,

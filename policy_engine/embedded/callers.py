@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import datetime as dt
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
 
 from pydantic import SecretStr
 from sqlalchemy import Connection
 
+from evidence.database import Database
+from evidence.errors import StoreUnavailable
+from evidence.logs import get_logger
 from policy_engine import grants
 from policy_engine.admission.identities import ClusterIdentity, Identities
 from policy_engine.embedded.ca import Authority, Pair
@@ -20,6 +24,8 @@ ADMIN: Final = "admin"
 ROLES: Final = ("admin", "operator", "auditor", "viewer")
 ADMIN_DAYS: Final = 365
 PATH_TOKEN_DAYS: Final = 365
+REFRESH_SECONDS: Final = 10.0
+log = get_logger("policy_engine.callers")
 
 
 def cluster_authorities(
@@ -51,6 +57,41 @@ def identities(
         hashes = tokens.get(name, {}) if cluster.identity.path_token else {}
         entries.append(ClusterIdentity(name, client_cas=cas, token_hashes=hashes))
     return Identities(entries)
+
+
+class Callers:
+    """The webhook's table of callers, as the database has it."""
+
+    def __init__(
+        self,
+        database: Database,
+        resources: ResourceSet,
+        authorities: Mapping[str, tuple[Authority, Pair]],
+        clock: Callable[[], int],
+    ) -> None:
+        self._database, self._resources, self._authorities = database, resources, authorities
+        self._clock = clock
+        self._reading = asyncio.Lock()  # an older table must not replace a newer one
+        self.table = Identities()  # knows nobody, until the first `read`
+
+    async def read(self) -> None:
+        """Put what the database has into force.
+
+        Raises:
+            StoreUnavailable: It could not be read; the table of before stays.
+        """
+        async with self._reading:
+            now = self._clock()
+            self.table = await self._database.read(
+                lambda conn: identities(conn, self._resources, self._authorities, now)
+            )
+
+    async def refresh(self) -> None:
+        """The same from time to time: a change that was committed and could not be read then is in force."""
+        try:
+            await self.read()
+        except StoreUnavailable as error:
+            log.warning("callers_not_read", reason=str(error), fix=error.fix)
 
 
 def first_tokens(

@@ -7,7 +7,8 @@ holds up rotations and signatures, never decisions; it shows in status and its `
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from evidence.database import Database
@@ -16,6 +17,7 @@ from policy_engine.embedded.contact import Contact
 
 POSTURE_AGE_SECONDS: Final = 5.0  # the gate looks four times a second; a sample is good for 5 s at least
 LATE_SECONDS: Final = 5.0  # a tick is signed within a fraction of a second
+LOOK_SECONDS: Final = 1.0  # between two looks at the ticks
 _LAST_TICKS: Final = "SELECT time_ns, note IS NOT NULL FROM ledger_tick ORDER BY tick DESC LIMIT 2"
 _HEALTHY: Final = {"ledger": "appends", "key_store": "active"}
 
@@ -44,17 +46,36 @@ def warnings(parts: Mapping[str, Any], not_ready: Mapping[str, str]) -> list[str
 
 
 class SignedTicks:
-    """Whether the ledger's ticks get signed, read from the ledger itself.
+    """Whether the ledger's ticks get signed, read from the ledger itself by `look`.
 
     Args:
         database: Holds the ledger.
         tick_seconds: Time between two ticks.
+        monotonic: Seconds; how old the last look is.
     """
 
-    def __init__(self, database: Database, tick_seconds: float) -> None:
+    def __init__(
+        self, database: Database, tick_seconds: float, monotonic: Callable[[], float] = time.monotonic
+    ) -> None:
         self._database = database
         self._late_ns = int((tick_seconds + LATE_SECONDS) * 1e9)
+        self._monotonic = monotonic
+        self._looked = monotonic()
+        self._trouble = ""
+        self._rows: Sequence[tuple[int, bool]] = ()
         self.last_ns: int | None = None
+
+    async def look(self) -> None:
+        """Read the last ticks, in a thread: whoever asks for the state never waits for the database."""
+        try:
+            rows = await self._database.read(lambda conn: conn.exec_driver_sql(_LAST_TICKS).fetchall())
+        except StoreUnavailable as error:
+            self._trouble = str(error)
+        else:
+            self._trouble = ""
+            self._rows = [(int(at), bool(noted)) for at, noted in rows]
+            self.last_ns = max((at for at, noted in self._rows if noted), default=self.last_ns)
+        self._looked = self._monotonic()
 
     def state(self, failure: str, contact: Contact, now_ns: int) -> str:
         """``appends``, or what is wrong.
@@ -64,12 +85,10 @@ class SignedTicks:
             contact: When the key store, which signs, last answered.
             now_ns: Wall clock.
         """
-        try:
-            rows = self._database.read_sync(lambda conn: conn.exec_driver_sql(_LAST_TICKS).fetchall())
-        except StoreUnavailable as error:
-            return f"cannot be read: {error}"
-        self.last_ns = max((int(at) for at, noted in rows if noted), default=self.last_ns)
-        since, away = min((int(at) for at, noted in rows if not noted), default=None), contact.away
+        age_s = self._monotonic() - self._looked
+        if self._trouble or age_s > LATE_SECONDS:
+            return f"cannot be read: {self._trouble or f'no answer for {age_s:.0f} s'}"
+        since, away = min((at for at, noted in self._rows if not noted), default=None), contact.away
         if since is None and away:
             since = max(self.last_ns or 0, now_ns - int(contact.age_seconds * 1e9))
         late_ns = 0 if since is None else now_ns - since

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import sys
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
@@ -46,7 +47,7 @@ class EmbeddedServices:
         describe: Callable[[], Json],
         not_ready: Callable[[], Mapping[str, str]],
         key_store_away: Callable[[], str],
-        reload_identities: Callable[[], None],
+        reload_identities: Callable[[], Awaitable[None]],
         state: Path,
     ) -> None:
         self.database = database
@@ -199,7 +200,9 @@ class EmbeddedServices:
         try:
             output, _ = await process.communicate()
         except asyncio.CancelledError:  # a stop: nobody waits for the package any more
-            process.kill()
+            with contextlib.suppress(ProcessLookupError):  # it has just ended
+                process.kill()
+            await asyncio.shield(process.wait())
             raise
         try:
             told = json.loads(output)
@@ -218,9 +221,9 @@ class EmbeddedServices:
         """Names of the declared clusters."""
         return self._admission.resources().clusters.keys()
 
-    def identities_changed(self) -> None:
+    async def identities_changed(self) -> None:
         """A path token was issued or revoked."""
-        self._reload_identities()
+        await self._reload_identities()
 
     def _visible(self, reach: Reach) -> set[str]:
         names = set(self._admission.resources().links)

@@ -36,7 +36,6 @@ from keymgmt.provision import KeyStore
 from keymgmt.samples import Sample
 from policy_engine.admission.app import AdmissionApp
 from policy_engine.admission.deps import AdmissionDeps, Policy
-from policy_engine.admission.identities import Identities
 from policy_engine.api import create_api
 from policy_engine.embedded import accept, callers
 from policy_engine.embedded.ca import Pair
@@ -53,7 +52,7 @@ from policy_engine.embedded.chores import (
 from policy_engine.embedded.contact import Contact
 from policy_engine.embedded.custody import CheckpointMirror, PermitStore
 from policy_engine.embedded.estate import bare_links, keyed_links
-from policy_engine.embedded.health import SignedTicks, floor, warnings
+from policy_engine.embedded.health import LOOK_SECONDS, SignedTicks, floor, warnings
 from policy_engine.embedded.keystates import KeyStates
 from policy_engine.embedded.services import EmbeddedServices
 from policy_engine.embedded.state import StateFolder
@@ -63,7 +62,7 @@ from policy_engine.gate.loop import Gate, GatePorts
 from policy_engine.gate.permits import PermitIssuer
 from policy_engine.gate.verdicts import VerdictBatch, links_of_tenants
 from policy_engine.inventory.static import StaticLookup
-from policy_engine.listeners import Listeners, ListenerSpec, settle_heap
+from policy_engine.listeners import Listeners, ListenerSpec, allow_connections, settle_heap
 from policy_engine.resources.resource_set import ResourceSet
 from policy_engine.rules.bundle import Bundle, shipped
 from policy_engine.rules.wasm import WasmEngine
@@ -124,9 +123,11 @@ class System:
 
     async def start(self) -> None:
         """Start every part in the order in which they need each other."""
+        allow_connections()
         self._open_policy()
         await self._accept()
         self._open_ledger()
+        await self.signed.look()
         self._open_keys()
         await self._open_gate()
         self._open_doors()
@@ -162,17 +163,11 @@ class System:
         self.links = keyed_links(self.resources)
         self.bare = bare_links(self.resources)
         self.tenants_of = links_of_tenants(self.resources)
-        self.authorities = authorities
-        self._read_identities()
-
-    def _read_identities(self) -> None:
-        now = self.clock()
-        self.identities: Identities = self.parts.database.read_sync(
-            lambda conn: callers.identities(conn, self.resources, self.authorities, now)
-        )
+        self.callers = callers.Callers(parts.database, self.resources, authorities, self.clock)
+        await self.callers.read()
 
     def _client_authorities(self) -> str:
-        return self.identities.client_ca_pem()
+        return self.callers.table.client_ca_pem()
 
     def _open_ledger(self) -> None:
         parts = self.parts
@@ -256,7 +251,7 @@ class System:
             resources=lambda: self.resources,
             postures=self.gate.postures,
             lookup=lambda _cluster: lookup,
-            identities=lambda: self.identities,
+            identities=lambda: self.callers.table,
             scope_ids=self.scope_ids.__getitem__,
             spool=self.spool,
             boot_id=self.instance,
@@ -276,7 +271,7 @@ class System:
             describe=self.describe,
             not_ready=self.not_ready,
             key_store_away=lambda: parts.contact.away,
-            reload_identities=self._read_identities,
+            reload_identities=self.callers.read,
             state=parts.state.root,
         )
         api = create_api(
@@ -331,6 +326,8 @@ class System:
             "certificates": reload_certificates(self.listeners),
             "witness": witness.run(),
             "spool watch": every(SPOOL_CHECK_SECONDS, self.spool_watch.look),
+            "signed ticks": every(LOOK_SECONDS, self.signed.look),
+            "callers": every(callers.REFRESH_SECONDS, self.callers.refresh),
             "trust file": write_trust(
                 self.ledger, self.ledger_key, self.scope_ids, self.parts.state.root / "trust.json"
             ),

@@ -1,5 +1,6 @@
 """Who may ask: a credential is bound to exactly one Cluster."""
 
+import contextlib
 import datetime as dt
 import hashlib
 import re
@@ -8,6 +9,9 @@ from pathlib import Path
 
 import pytest
 import trustme
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
 
 from policy_engine.admission.identities import ClusterIdentity, Identities
 from policy_engine.errors import Forbidden, IdentityConfigError, Unauthenticated
@@ -22,8 +26,8 @@ US_TOKEN, EU_TOKEN = "5a" * 32, "Eu-token_" + "q" * 34  # fixed: they stand in t
 def identity(
     cluster: str, ca: trustme.CA, *tokens: str, names: frozenset[str] = frozenset()
 ) -> ClusterIdentity:
-    hashes = {hashlib.sha256(token.encode()).digest(): NOW_NS + DAY_NS for token in tokens}
-    return ClusterIdentity(cluster, (ca.cert_pem.bytes(),), names, hashes)
+    digests = {hashlib.sha256(token.encode()).digest(): NOW_NS + DAY_NS for token in tokens}
+    return ClusterIdentity(cluster, (ca.cert_pem.bytes(),), names, digests)
 
 
 TABLE = Identities([identity("train-us", US, US_TOKEN), identity("train-eu", EU, EU_TOKEN)])
@@ -93,6 +97,30 @@ def test_an_expired_certificate_ends_on_open_connections_too() -> None:
     assert info.value.reason == "expired_certificate"
 
 
+def test_a_certificate_that_is_not_valid_yet_is_refused() -> None:
+    cert = der(US, not_before=NOW + dt.timedelta(hours=1))
+    with pytest.raises(Unauthenticated) as info:
+        TABLE.authenticate("train-us", None, cert, NOW_NS)
+    assert info.value.reason == "expired_certificate"
+    assert TABLE.authenticate("train-us", None, cert, NOW_NS + 7200 * 10**9).cluster == "train-us"
+
+
+def test_an_authority_that_has_expired_vouches_for_nobody() -> None:
+    key, name = ec.generate_private_key(ec.SECP256R1()), x509.Name.from_rfc4514_string("CN=old authority")
+    begin, end = NOW - dt.timedelta(days=2), NOW + dt.timedelta(days=1)
+
+    def signed(subject: x509.Name, end: dt.datetime) -> x509.Certificate:
+        certificate = x509.CertificateBuilder(name, subject, key.public_key(), 1, begin, end)
+        return certificate.sign(key, hashes.SHA256())
+
+    ca, leaf = signed(name, end), signed(x509.Name.from_rfc4514_string("CN=apiserver"), end + (end - NOW))
+    table = Identities([ClusterIdentity("old", (ca.public_bytes(serialization.Encoding.PEM),))])
+    shown = leaf.public_bytes(serialization.Encoding.DER)
+    assert table.authenticate("old", None, shown, NOW_NS).cluster == "old"
+    with pytest.raises(Unauthenticated, match="not valid now"):
+        table.authenticate("old", None, shown, NOW_NS + DAY_NS + 10**9)
+
+
 def test_an_expired_path_token_ends_without_another_table() -> None:
     last = NOW_NS + DAY_NS - 1
     assert TABLE.authenticate("train-us", US_TOKEN, None, last).how == "path_token"
@@ -109,6 +137,32 @@ def test_accepted_names_narrow_an_authority() -> None:
     table.authenticate("train-us", None, der(US, "kube-apiserver"), NOW_NS)
     with pytest.raises(Unauthenticated):
         table.authenticate("train-us", None, der(US, "kubelet"), NOW_NS)
+
+
+@pytest.mark.parametrize(
+    ("names", "accepted"),
+    [
+        (["kube-apiserver"], True),
+        ([], False),
+        (["kube-apiserver", "kubelet"], False),
+        (["kubelet", "kube-apiserver"], False),
+    ],
+)
+def test_an_accepted_name_is_the_only_one_of_its_certificate(names: list[str], accepted: bool) -> None:
+    table = Identities([identity("train-us", US, names=frozenset({"kube-apiserver"}))])
+    key = ec.generate_private_key(ec.SECP256R1())
+    leaf = (
+        x509.CertificateBuilder()
+        .subject_name(x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, name) for name in names]))
+        .issuer_name(x509.load_pem_x509_certificate(US.cert_pem.bytes()).subject)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(NOW - dt.timedelta(days=1))
+        .not_valid_after(NOW + dt.timedelta(days=1))
+        .sign(serialization.load_pem_private_key(US.private_key_pem.bytes(), None), hashes.SHA256())  # type: ignore[arg-type]
+    )
+    with contextlib.nullcontext() if accepted else pytest.raises(Unauthenticated):
+        table.authenticate("train-us", None, leaf.public_bytes(serialization.Encoding.DER), NOW_NS)
 
 
 def test_two_clusters_with_one_authority_or_one_token_cannot_be_told_apart() -> None:

@@ -109,11 +109,15 @@ async def test_an_update_is_judged_on_what_it_brings(world: World) -> None:
     same = await world.ask(review(bad, operation="UPDATE", oldObject=bad))
     assert same.allowed
     assert any("tenancy.segment" in text for text in same.response["warnings"])
+    odd = await world.ask(review(bad, operation="UPDATE", oldObject=[1]))  # no object: nothing to compare
+    assert (odd.status, odd.allowed, "[tenancy.segment]" in odd.message) == (200, False, True), odd.message
     worse = await world.ask(review(bad, operation="UPDATE", oldObject=pod()))
     assert not worse.allowed
-    allowed, refused = (record.public_fields() for record in world.records())
+    allowed, _, refused = (record.public_fields() for record in world.records())
     assert allowed["warned"] == ["tenancy.segment"]
     assert refused["rules"] == ["tenancy.segment"]
+    for operation in ("CREATE", "CONNECT"):  # what is said to have been there before excuses nothing
+        assert not (await world.ask(review(bad, operation=operation, oldObject=bad))).allowed
 
 
 async def test_what_a_debug_container_brings_is_judged(world: World) -> None:
@@ -412,7 +416,8 @@ async def test_a_slow_body_is_given_up(tmp_path: Path) -> None:
     ):
         c.head("POST", "/admit/train-us", {"content-length": "1000"})
         c.writer.write(b"{")
-        assert (await asyncio.wait_for(c.reply(), 5)).status == 408
+        answer = await asyncio.wait_for(c.reply(), 5)
+        assert (answer.status, answer.headers["connection"]) == (408, "close")
 
 
 async def test_many_reviews_on_many_connections_are_each_recorded_once(world: World) -> None:
@@ -460,7 +465,7 @@ async def test_the_webhook_is_mounted_in_the_api_too(world: World) -> None:
         "type": "http",
         "method": "POST",
         "path": f"/admit/train-us/{world.tokens['train-us']}",
-        "raw_path": b"",
+        "raw_path": f"/admit/train-us/{world.tokens['train-us']}".encode(),
         "query_string": b"",
         "headers": [(b"content-length", b"%d" % len(body))],
         "state": {},
@@ -480,6 +485,7 @@ async def test_the_webhook_is_mounted_in_the_api_too(world: World) -> None:
     await api(scope, receive, send)
     assert sent[0]["status"] == 200
     assert json.loads(sent[1]["body"])["response"]["allowed"] is True
+    assert (scope["path"], scope["raw_path"]) == ("/admit/train-us", b"/admit/train-us"), "holds no token"
 
 
 async def test_a_connection_is_kept_for_the_next_review(world: World) -> None:

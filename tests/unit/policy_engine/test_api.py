@@ -81,7 +81,7 @@ class FakeServices:
     def clusters(self) -> list[str]:
         return ["train-us", "train-eu"]
 
-    def identities_changed(self) -> None:
+    async def identities_changed(self) -> None:
         self.reloads += 1
 
 
@@ -257,6 +257,23 @@ def test_path_tokens_are_issued_by_admins_and_reach_the_webhook_as_digests(
     assert database.read_sync(lambda conn: grants.path_token_hashes(conn, NOW)) == {}
     assert services.reloads == 2
     assert issued["token"] not in client.get("/v1/path-tokens", headers=admin).text
+
+
+def test_a_revocation_that_was_not_put_in_force_can_be_repeated(
+    client: TestClient, database: Database, services: FakeServices, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    admin = auth(token(database, "root", ("admin", "*")))
+    issued = client.post("/v1/clusters/train-us/path-tokens", json={"days": 1}, headers=admin).json()
+
+    async def away() -> None:
+        raise StoreUnavailable("the database did not read: busy")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(services, "identities_changed", away)
+        assert client.delete(f"/v1/path-tokens/{issued['id']}", headers=admin).status_code == 503
+    assert services.reloads == 1
+    assert client.delete(f"/v1/path-tokens/{issued['id']}", headers=admin).status_code == 404
+    assert services.reloads == 2
 
 
 def test_nothing_is_granted_or_issued_for_what_is_not_declared(

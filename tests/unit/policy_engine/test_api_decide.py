@@ -182,6 +182,7 @@ WRONG: list[tuple[Json, list[str]]] = [
     ({"request": {}}, ["request.kind"]),
     ({"request": {**review(pod())["request"], "operation": "PATCH"}}, ["request.operation"]),
     ({"request": {**review(pod())["request"], "uid": 7}}, ["request.uid"]),
+    ({"request": {**review(pod())["request"], "oldObject": [1]}}, ["request.oldObject"]),
     ({"object": pod(), "namespace": "No Such"}, ["namespace"]),
     ({"request": review(pod())["request"], "namespace": "acme-train"}, ["namespace"]),
 ]

@@ -1,6 +1,7 @@
 """Parts of the embedded system that must outlive what fails around them, and end when they are told to."""
 
 import asyncio
+import contextlib
 import io
 
 import pytest
@@ -9,13 +10,16 @@ from evidence.database import Database
 from evidence.errors import StoreUnavailable
 from evidence.records import Draft
 from keymgmt.errors import CustodyUnavailable
+from policy_engine import grants
 from policy_engine.embedded import callers, chores, tasks
 from policy_engine.embedded.begin import example_estate
 from policy_engine.embedded.chores import Verdicts, write_trust
 from policy_engine.embedded.state import StateFolder
 from policy_engine.embedded.tasks import Tasks
 from policy_engine.embedded.up import Says, Up
+from policy_engine.errors import Unauthenticated
 from policy_engine.resources.load import load
+from policy_engine.resources.resource_set import restore
 
 
 class Store:
@@ -161,11 +165,56 @@ def test_a_start_that_fails_after_the_loop_began_ends_the_loop_too(tmp_path):
     assert ["loop", "processes", "openbao", "database"] == order
 
 
-def test_a_first_token_stands_in_the_database_before_it_stands_in_a_file(tmp_path):
-    """The other way round, a crash in between left a file that opens nothing and is never made again."""
-    database = Database(tmp_path / "t.db")
+@contextlib.contextmanager
+def empty_database(folder):
+    database = Database(folder / "t.db")
     database.start()
     database.create_all()
+    try:
+        yield database
+    finally:
+        database.stop()
+
+
+def test_a_cluster_that_turned_path_tokens_off_accepts_none_of_the_old_ones(tmp_path):
+    manifests = load(example_estate()).manifests()
+
+    def how(conn, token, path_token):
+        for manifest in manifests:
+            if ("Cluster", "train-us") == (manifest["kind"], manifest["name"]):
+                manifest["spec"]["identity"]["pathToken"] = path_token
+        table = callers.identities(conn, restore(manifests), {}, 1_000)
+        return table.authenticate("train-us", token, None, 1_000).how
+
+    with empty_database(tmp_path) as database:
+        token = database.write_sync(
+            lambda conn: grants.issue_path_token(conn, "train-us", by="t", now_ns=1_000, days=1)
+        ).token
+        assert "path_token" == database.read_sync(lambda conn: how(conn, token, True))
+        with pytest.raises(Unauthenticated):
+            database.read_sync(lambda conn: how(conn, token, False))
+
+
+async def test_a_committed_change_of_callers_is_in_force_at_the_next_look(tmp_path, monkeypatch):
+    resources = load(example_estate())
+    with empty_database(tmp_path) as database:
+        held = callers.Callers(database, resources, {}, lambda: 1_000)
+        token = database.write_sync(
+            lambda conn: grants.issue_path_token(conn, "train-us", by="t", now_ns=1_000, days=1)
+        ).token
+        away = Store()
+        away.away = True
+        with monkeypatch.context() as patched:
+            patched.setattr(database, "read", away.write)
+            await held.refresh()
+        with pytest.raises(Unauthenticated):
+            held.table.authenticate("train-us", token, None, 1_000)
+        await held.refresh()
+        assert "path_token" == held.table.authenticate("train-us", token, None, 1_000).how
+
+
+def test_a_first_token_stands_in_the_database_before_it_stands_in_a_file(tmp_path):
+    """The other way round, a crash in between left a file that opens nothing and is never made again."""
     resources = load(example_estate())
 
     def issue(conn):
@@ -175,7 +224,7 @@ def test_a_first_token_stands_in_the_database_before_it_stands_in_a_file(tmp_pat
         issue(conn)
         raise KeyError("x")
 
-    try:
+    with empty_database(tmp_path) as database:
         with pytest.raises(KeyError):
             database.write_sync(crash)
         assert [] == list(tmp_path.glob("*token"))
@@ -187,5 +236,3 @@ def test_a_first_token_stands_in_the_database_before_it_stands_in_a_file(tmp_pat
         for file in issued:
             file.touch()
         assert {} == database.write_sync(issue)
-    finally:
-        database.stop()

@@ -1,8 +1,11 @@
 """Health tells the truth: the key store by its last answer, the ledger by its last signature."""
 
+import asyncio
+
 import pytest
 
 from evidence.database import Database
+from evidence.errors import StoreUnavailable
 from keymgmt.errors import CustodyRefused, CustodyUnavailable
 from policy_engine.embedded.contact import Contact
 from policy_engine.embedded.health import SignedTicks, floor, warnings
@@ -29,7 +32,7 @@ def contact(clock):
 
 
 @pytest.fixture
-def ticks(tmp_path):
+def ticks(tmp_path, clock):
     database = Database(tmp_path / "a.db")
     database.start()
     database.create_all()
@@ -38,9 +41,11 @@ def ticks(tmp_path):
         row = (tick, at_ns, b"m" * 32, b"r" * 32, note)
         sql = "INSERT INTO ledger_tick (tick, time_ns, map_root, root, note) VALUES (?, ?, ?, ?, ?)"
         database.write_sync(lambda conn: conn.exec_driver_sql(sql, row) and None)
+        asyncio.run(signed.look())
 
-    signed = SignedTicks(database, 1.0)
+    signed = SignedTicks(database, 1.0, clock)
     signed.put = put
+    asyncio.run(signed.look())
     yield signed
     database.stop()
 
@@ -78,6 +83,7 @@ def test_a_tick_that_stays_unsigned_is_told_with_its_time_and_cause(ticks, conta
     ticks.put(0, NOW - 33 * SECOND, b"note")
     ticks.put(1, NOW - 32 * SECOND, None)
     clock.now += 32
+    asyncio.run(ticks.look())
     told = ticks.state("", contact, NOW)
     assert told.startswith("unsigned since 2027-01-15T07:59:28Z (32 s): the key store is away: no answer")
     contact.answered()
@@ -88,11 +94,22 @@ def test_a_tick_that_stays_unsigned_is_told_with_its_time_and_cause(ticks, conta
 def test_an_away_store_is_told_though_no_tick_waits(ticks, contact, clock):
     ticks.put(0, NOW - 600 * SECOND, b"note")
     clock.now += 32
+    asyncio.run(ticks.look())
     assert "(32 s)" in ticks.state("", contact, NOW)
 
 
 def test_a_failing_sequencer_is_told(ticks, contact):
     assert "no" == ticks.state("no", contact, NOW)
+
+
+def test_a_ledger_that_cannot_be_read_is_told(ticks, contact, clock):
+    clock.now += 6
+    assert "cannot be read: no answer for 6 s" == ticks.state("", contact, NOW)
+    asyncio.run(ticks.look())
+    assert "appends" == ticks.state("", contact, NOW)
+    ticks._database.read_sync = lambda _run: fail(StoreUnavailable("disk I/O error"))
+    asyncio.run(ticks.look())
+    assert "cannot be read: disk I/O error" == ticks.state("", contact, NOW)
 
 
 def test_readiness_is_a_floor():
