@@ -4,6 +4,16 @@ from __future__ import annotations
 
 from importlib.resources import files
 
+#: SHA-256 of README and script in packages of report version 1 that an earlier release made.
+EARLIER = frozenset(
+    {
+        (
+            "2f7adc0ae6569a647731456116f39d502ffa6fd9aea9e76d350f26a8bf0998cd",
+            "f667101c1327ce4fc694b5cea3c4e08bba0b5c76a15cf4e332e0c55f5a6746c8",
+        )
+    }
+)
+
 
 def resource(name: str) -> bytes:
     """A file of report version 1: `README.md` (with the script printed in it), or `verify80.py`."""

@@ -19,7 +19,8 @@
     nothing else.
 11. Each segment of rows gives the root, and the number of rows, that a record committed; a source claims no
     other class than its format has, and no other number of rows than its segments.
-12. The SQL, the README and the script in the package are this release's, octet for octet.
+12. The SQL in the package is this release's, README and script this one's or an earlier one's (which is
+    noted), octet for octet.
 13. Attribution runs whose inputs are in the package give the committed result again.
 14. Every table rebuilt from records and rows equals the packaged one, by octets; Parquet by another version
     of DuckDB by content, which is noted.
@@ -57,6 +58,8 @@ from evidence.package.model import (
     MANIFEST,
     PAYLOAD_TYPE,
     PREDICATE_TYPE,
+    README,
+    SCRIPT,
     SIGNER,
     STATEMENT_TYPE,
     PackedRecord,
@@ -68,6 +71,7 @@ from evidence.package.model import (
     releases,
 )
 from evidence.package.proofs import HeadProof, ScopeProofs
+from evidence.package.resources import EARLIER, resource
 from evidence.package.trust import SignerFile, Trust
 from evidence.scope import EMPTY_HEAD, Head
 from evidence.scopemap import tick_leaf, verify_map
@@ -76,6 +80,11 @@ from evidence.signing import KeyHistory
 VERIFIED = "verified"
 NO_SIGNER = "consistent, signer not established"
 NO_SCOPE = "consistent and signed by the trusted key, scope not established"
+#: The leaf of a tick commits to its number and heads, and to no time: that would have to come from an anchor.
+END_IS_STATED = (
+    "that the range goes on to the end of the window is the signer's statement while nothing is anchored: ask"
+    " for the next package too, its range begins no later than this one ends"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,11 +151,13 @@ def _verify(members: Members, trust: Trust, digest: str) -> Verdict:
     ]
     contents = guard("10", records_name(predicate.ranges[0].scope_id), lambda: read_contents(records))
     segments = rebuild.segments(members, contents, predicate)  # 11
-    rebuild.frozen(members)  # 12
     notes: list[str] = []
+    rebuild.frozen(_of_this_release(members, notes))  # 12
     value = rebuild.tables(members, predicate, contents, segments, notes)  # 13, 14, 15
     rebuild.labels(predicate, contents)  # 16
     rebuild.rendering(members, predicate, value, notes)  # 17
+    if not predicate.provisional:
+        notes.append(END_IS_STATED)
     text = VERIFIED if trust.names_a_signer else NO_SIGNER
     if trust.names_a_signer and not scopes_known:
         text = NO_SCOPE
@@ -257,9 +268,7 @@ def _range(members: Members, rng: Range, checkpoint: Checkpoint, predicate: Pred
     else:
         begin: HeadProof = proofs.begin
         guard("8", name, lambda: _head(rng, begin, checkpoint))
-        begin_head = begin.head
-        if begin.tick > proofs.end.tick:
-            raise PackageInvalid("8", name, "the range begins at a later tick than it ends")
+        begin_head = begin.head  # no later than the end: that is the last tick there is
     if proofs.end.tick != checkpoint.size - 1:
         raise PackageInvalid("8", name, "the range ends at an older head than the checkpoint's")
     guard("8", name, lambda: _starts_early(rng, proofs, begin_head, predicate))
@@ -291,6 +300,15 @@ def _starts_early(rng: Range, proofs: ScopeProofs, begin: Head, predicate: Predi
     verify_inclusion(proofs.before.leaf, begin.size - 1, begin.size, proofs.before.path, begin.root)
     if proofs.before.received_ns() > predicate.window[0]:
         raise Malformed(f"the range begins late: record {rng.begin - 1} was received in the window")
+
+
+def _of_this_release(members: Members, notes: list[str]) -> Members:
+    """12. README and script of an earlier release, known by digest, stand for this one's."""
+    names = README, SCRIPT
+    if tuple(hashlib.sha256(members[name]).hexdigest() for name in names) not in EARLIER:
+        return members
+    notes.append(f"{README}, {SCRIPT}: of an earlier release; take the script from this one")
+    return {**members, **{name: memoryview(resource(name)) for name in names}}
 
 
 def _record(line: bytes, rng: Range, seq: int, member: str, predicate: Predicate) -> PackedRecord:

@@ -20,7 +20,7 @@ from evidence.package.attacks import pack, sign_again
 from evidence.package.collect import collect
 from evidence.package.model import ENVELOPE, PAYLOAD_TYPE, Predicate
 from evidence.package.trust import Trust
-from evidence.package.verify import verify_octets
+from evidence.package.verify import END_IS_STATED, VERIFIED, verify_octets
 from evidence.view import LedgerView
 
 
@@ -87,6 +87,21 @@ def test_a_range_that_ends_at_an_older_head_than_its_checkpoint_is_refused(
         assert error
         done = second_path(tmp_path / "second", evil, pack(evil), trust)
         assert (1, True) == (done.returncode, "checkpoint's head" in done.stderr), done.stderr
+    finally:
+        made.db.stop()
+
+
+def test_a_range_that_ends_early_verifies_and_is_said_to_be_the_signers_word(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No leaf commits to the time of a checkpoint: one that was kept back can't be missed, only asked for."""
+    made = small(tmp_path, [decision("acme", 61, allowed=False)])
+    try:
+        honest = verify_octets(made.export().path.read_bytes(), trust_of(made.export()))
+        early = verify_octets(pack(lying(made, monkeypatch, 0, 0)), trust_of(made.export()))
+        for verdict in (honest, early):
+            assert (VERIFIED, END_IS_STATED) == (verdict.text, verdict.notes[-1])
+        assert early.predicate.ranges[0].end < honest.predicate.ranges[0].end
     finally:
         made.db.stop()
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import base64
+import io
 import json
 import struct
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -124,12 +126,33 @@ def more_entries(octets: bytes) -> bytes:
     return octets[:at] + entry + end
 
 
+def deflated(_: bytes) -> bytes:
+    """A bomb: a few octets that would unpack to 300 million."""
+    raw = io.BytesIO()
+    with zipfile.ZipFile(raw, "w", zipfile.ZIP_DEFLATED) as z, z.open("a", "w") as file:
+        for _ in range(300):
+            file.write(bytes(1_000_000))
+    return raw.getvalue()
+
+
+def overlapping(octets: bytes) -> bytes:
+    """Many names for the same octets: as many copies in memory."""
+    at = eocd(octets)
+    n, _, size, offset = struct.unpack_from("<HHII", octets, at + 8)
+    entry = octets[offset : octets.index(b"PK\x01\x02", offset + 4)]
+    more = b"".join(entry[:46] + b"%09d" % i + entry[55:] for i in range(2_000))
+    end = struct.pack("<4s4H2IH", b"PK\x05\x06", 0, 0, n + 2_000, n + 2_000, size + len(more), offset, 0)
+    return octets[:at] + more + end
+
+
 TRICKS: dict[str, Callable[[bytes], bytes]] = {
     "octets before": lambda o: b"#!/bin/sh\n" + o,
     "another archive before": lambda o: o + o,
     "octets behind": lambda o: o + b"\x00",
     "a comment": comment,
     "an entry twice": more_entries,
+    "a bomb": deflated,
+    "overlapping entries": overlapping,
     "a descriptor flag": lambda o: o[:6] + b"\x08\x00" + o[8:],
     "a utf-8 flag": lambda o: o[:6] + b"\x00\x08" + o[8:],
     "another date": lambda o: o[:12] + b"\x22" + o[13:],
@@ -151,3 +174,11 @@ def test_tricks_with_the_container_are_refused_by_both(
     done = second_path(tmp_path, members, evil, trust)
     assert 1 == done.returncode
     assert "hold" not in done.stdout
+
+
+@pytest.mark.parametrize("trick", ["a bomb", "overlapping entries"])
+def test_the_script_takes_no_more_memory_than_the_file_has_octets(
+    exported: Exported, members: dict[str, bytes], trust: Trust, tmp_path: Path, trick: str
+) -> None:
+    done = second_path(tmp_path, members, TRICKS[trick](exported.path.read_bytes()), trust)
+    assert "NOT VERIFIED: container: stored members" == done.stderr.strip()

@@ -15,16 +15,16 @@ from evidence.errors import ExportRefused, SourceRefused
 from evidence.ledger import Ledger
 from evidence.merkle import leaf_hash, root
 from evidence.package import figures, html, pdf
-from evidence.package.attacks import sign_again, unpack
+from evidence.package.attacks import pack, sign_again, unpack
 from evidence.package.build import Exported
-from evidence.package.model import FIGURES, HTML, PDF
+from evidence.package.model import FIGURES, HTML, PDF, README, SCRIPT
 from evidence.package.trust import Trust, read_trust, trust_of_fingerprint
-from evidence.package.verify import NO_SCOPE, NO_SIGNER, VERIFIED, verify, verify_octets
+from evidence.package.verify import END_IS_STATED, NO_SCOPE, NO_SIGNER, VERIFIED, verify, verify_octets
 
 
 def test_a_package_verifies_with_its_trust_file(exported: Exported, trust: Trust) -> None:
     verdict = verify(exported.path, trust)
-    assert (VERIFIED, exported.sha256, []) == (verdict.text, verdict.sha256, list(verdict.notes))
+    assert (VERIFIED, exported.sha256, [END_IS_STATED]) == (verdict.text, verdict.sha256, list(verdict.notes))
     assert ["self-asserted", "custody: embedded (not separated)"] == list(verdict.labels)
 
 
@@ -87,6 +87,7 @@ def test_a_window_without_a_checkpoint_after_it_is_provisional(world: World) -> 
     done = world.export(window=(T0, T0 + 5 * DAY), name="late.zip")
     verdict = verify(done.path, trust_of(done))
     assert (VERIFIED, True) == (verdict.text, "provisional" in verdict.labels)
+    assert [] == list(verdict.notes), "that the range ends early is a label here"
 
 
 def test_an_empty_window_of_an_idle_scope_verifies(world: World) -> None:
@@ -160,7 +161,20 @@ def test_faults_in_the_window_are_said(tmp_path: Path) -> None:
 def test_the_package_of_the_first_format_still_verifies(vectors: Path) -> None:
     """The format is frozen: made once, by `python tests/unit/evidence/package_world.py`."""
     trust = read_trust((vectors / "package_v1.trust.json").read_bytes())
-    assert VERIFIED == verify(vectors / "package_v1.zip", trust).text
+    verdict = verify(vectors / "package_v1.zip", trust)
+    assert VERIFIED == verdict.text
+    assert "README.md, verify80.py: of an earlier release" in verdict.notes[0]
+
+
+def test_readme_and_script_of_an_earlier_release_stand_together_or_not_at_all(
+    vectors: Path, members: dict[str, bytes], trust: Trust, world: World
+) -> None:
+    earlier = unpack((vectors / "package_v1.zip").read_bytes())
+    both = members | {name: earlier[name] for name in (README, SCRIPT)}
+    assert VERIFIED == verify_octets(pack(sign_again(both, world.signer)), trust).text
+    for name in (README, SCRIPT):
+        refused(sign_again(members | {name: earlier[name]}, world.signer), trust, "12", name)
+        refused(sign_again(both | {name: both[name] + b" "}, world.signer), trust, "12")
 
 
 def test_verifying_opens_no_socket(exported: Exported, trust: Trust, monkeypatch: pytest.MonkeyPatch) -> None:
