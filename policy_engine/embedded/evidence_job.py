@@ -153,9 +153,11 @@ def _endpoints(state: Path) -> Mapping[str, Any]:
 def main(arguments: Sequence[str]) -> int:
     """Entry point; see the module docstring."""
     state, command, *rest = arguments
-    job = Job(Path(state))
-    log_to(Path(state) / "logs", "evidence-job")
+    job, logs = None, False
     try:
+        job = Job(Path(state))
+        log_to(Path(state) / "logs", "evidence-job")
+        logs = True
         if command == "import":
             told = job.import_folder(Path(rest[0]))
         else:
@@ -164,11 +166,13 @@ def main(arguments: Sequence[str]) -> int:
     except Exception as error:  # the edge of the process: whoever started it reads one JSON object
         what, fix = in_words(error)
         told = {"error": what, "fix": fix, "refused": isinstance(error, (Refused, SaidNo))}
-        log.exception("evidence_job_failed", command=command, error=type(error).__name__)
+        if logs:  # before that a log line would go where the one object is read
+            log.exception("evidence_job_failed", command=command, error=type(error).__name__)
         sys.stdout.write(json.dumps(told) + "\n")
         return 1
     finally:
-        job.close()
+        if job is not None:
+            job.close()
     sys.stdout.write(json.dumps(told) + "\n")
     return 0
 
