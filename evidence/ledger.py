@@ -18,6 +18,7 @@ from evidence import store
 from evidence.checkpoint import Signer, VerifierKey, verifier_of
 from evidence.database import Database
 from evidence.errors import SignerChanged
+from evidence.limits import LIMITS
 from evidence.merkle import Frontier
 from evidence.outbox import put
 from evidence.scope import ESTATE, Head
@@ -82,9 +83,14 @@ class Ledger:
         current, origin, size = self.read(lambda view: (view.signing_key(), view.origin(), view.tick_count()))
         if current != (None if old is None else verifier_of(old)):
             raise SignerChanged("the old signer is not the key that this ledger announced")
-        key = verifier_of(new)
-        if key in self.read(_keys_before):
+        key, before = verifier_of(new), self.read(_keys_before)
+        if key in before:
             raise SignerChanged("this key signed for this ledger before", fix="make a fresh signing key")
+        if len(before) >= LIMITS.key_changes:
+            raise SignerChanged(
+                f"this ledger announced {LIMITS.key_changes} keys: no verifier takes more",
+                fix="keep the key in use",
+            )
         draft = key_change_draft(origin, old, new, size=size, now_ns=now_ns)
 
         def announce(conn: Connection) -> None:

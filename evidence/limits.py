@@ -24,6 +24,7 @@ class Limits:
     busy_timeout_ms: int = 10_000  # milliseconds that SQLite waits for a lock
     readers: int = 4  # reader connections kept open
     tick_seconds: float = 60.0  # seconds between ticks (1 s in the demo)
+    key_changes: int = 256  # signing keys that one ledger may announce: a verifier checks each signature
     source_line: int = 64 * 1024  # octets of one line of an imported log
     source_lines: int = 5_000_000  # lines of one imported object
     hostlist_hosts: int = 20_000  # hosts that one node list may name

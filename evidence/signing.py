@@ -17,6 +17,7 @@ from typing import Any
 from evidence.canonical import canonical, decode_canonical, parse_u64, u64
 from evidence.checkpoint import Signer, VerifierKey, decode_base64, verifier_of
 from evidence.errors import CheckpointInvalid, KeyHistoryInvalid, NotCanonical
+from evidence.limits import LIMITS
 from evidence.records import Draft
 from evidence.scope import ESTATE
 
@@ -121,7 +122,7 @@ class KeyHistory:
 def key_history(trusted: VerifierKey, changes: Iterable[Mapping[str, Any]], origin: str) -> KeyHistory:
     """Return the one line of keys through a trusted key.
 
-    1. Every change holds by itself.
+    1. They are not more than any ledger of ours announces; every change holds by itself.
     2. No key is replaced twice or announced twice: a retired key can't begin another line.
     3. All changes lie on one line through the trusted key, at sizes that never decrease.
 
@@ -133,29 +134,28 @@ def key_history(trusted: VerifierKey, changes: Iterable[Mapping[str, Any]], orig
     Raises:
         KeyHistoryInvalid: Any of these fails.
     """
-    verified = [verify_key_change(public, origin) for public in changes]  # 1
+    changes = list(changes)
+    if len(changes) > LIMITS.key_changes:  # 1
+        raise KeyHistoryInvalid(f"there are more than {LIMITS.key_changes} changes of the signing key")
+    verified = [verify_key_change(public, origin) for public in changes]
     after = {change.old: change for change in verified}
     before = {change.new: change for change in verified}
     if not len(after) == len(before) == len(verified):  # 2
         raise KeyHistoryInvalid("a signing key is replaced or announced twice")
-    keys, first = [trusted], before.pop(trusted, None)
-    while first is not None and first.old is not None:
-        keys.insert(0, first.old)
-        first = before.pop(first.old, None)
-    line = []
-    for key in keys:  # grows behind the trusted key
-        if key in after:
-            line.append(after.pop(key))
-            if line[-1].new not in keys:
-                keys.append(line[-1].new)
-    if first is not None:
-        after.pop(None)
-    sizes = tuple(change.size for change in line)
-    if (
-        after or len(line) != len(keys) - 1 or len(set(keys)) != len(keys) or list(sizes) != sorted(sizes)
-    ):  # 3
+    first = trusted
+    for _ in verified:  # in a ring there is no first key: it ends anywhere, and a key comes twice below
+        if first not in before or (old := before[first].old) is None:
+            break
+        first = old
+    keys: list[VerifierKey] = [first]
+    sizes: list[int] = []
+    while keys[-1] in after and len(sizes) < len(verified):
+        sizes.append(after[keys[-1]].size)
+        keys.append(after[keys[-1]].new)
+    whole = len(sizes) + (first in before) == len(verified) and len(set(keys)) == len(keys)
+    if not whole or sizes != sorted(sizes):  # 3
         raise KeyHistoryInvalid("a signing-key change is not connected to the trusted key, or out of order")
-    return KeyHistory(tuple(keys), sizes)
+    return KeyHistory(tuple(keys), tuple(sizes))
 
 
 def accepted_keys(

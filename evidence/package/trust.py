@@ -17,6 +17,7 @@ import orjson
 from evidence.canonical import canonical
 from evidence.checkpoint import VerifierKey
 from evidence.errors import CheckpointInvalid, EvidenceError, KeyHistoryInvalid, TrustInvalid
+from evidence.limits import LIMITS
 from evidence.package.decoding import Malformed, load, shape
 from evidence.scope import check_scope_id
 from evidence.signing import KeyHistory, key_history
@@ -127,6 +128,8 @@ class SignerFile:
         v = shape(load(data), {"v": int, "signer": str, "changes": list})
         if v["v"] != 1 or not all(type(c) is dict for c in v["changes"]):
             raise Malformed("another version, or a change of another shape")
+        if len(v["changes"]) > LIMITS.key_changes:  # before any of them is read: each costs signatures
+            raise Malformed(f"more than {LIMITS.key_changes} changes of the signing key")
         try:
             return cls(VerifierKey.parse(v["signer"]), v["changes"])
         except CheckpointInvalid as why:

@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from itertools import pairwise
+
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+from evidence import ledger as ledger_module
+from evidence import signing
 from evidence.checkpoint import LocalSigner, verifier_of
-from evidence.errors import KeyHistoryInvalid
-from evidence.signing import accepted_keys, key_change_draft, verify_key_change
+from evidence.errors import KeyHistoryInvalid, SignerChanged
+from evidence.limits import LIMITS
+from evidence.package.decoding import Malformed
+from evidence.package.trust import SignerFile
+from evidence.sequencer import Sequencer
+from evidence.signing import accepted_keys, key_change_draft, key_history, verify_key_change
 
 ORIGIN = "sluicegate.io/ledger/test"
 
@@ -40,6 +49,11 @@ SEQUENCES = {
     "one key": ("A", [change(None, A)], {"A"}),
     "two changes, trusting the first": ("A", [change(None, A), change(A, B), change(B, C)], {"A", "B", "C"}),
     "two changes, trusting the last": ("C", [change(None, A), change(A, B), change(B, C)], {"A", "B", "C"}),
+    "two changes, trusting the middle": ("B", [change(B, C), change(A, B), change(None, A)], {"A", "B", "C"}),
+    "a ring": ("A", [change(A, B), change(B, A)], None),
+    "a ring of all": ("A", [change(A, B), change(B, C), change(C, A)], None),
+    "a ring beside the line": ("A", [change(None, A), change(B, C), change(C, B)], None),
+    "a key that announces itself": ("A", [change(A, A)], None),
     "only part of the history": ("B", [change(B, C)], {"B", "C"}),
     "out of order": ("A", [change(B, C), change(A, B)], {"A", "B", "C"}),
     "no history": ("A", [], {"A"}),
@@ -71,6 +85,31 @@ def test_history(name):
         accepted = accepted_keys(KEYS[trusted], changes, ORIGIN)
         assert KEYS[trusted] == accepted[0]
         assert {KEYS[one].vkey() for one in expected} == {key.vkey() for key in accepted}
+
+
+def test_a_long_history_is_one_line_and_costs_no_more_than_its_signatures(monkeypatch):
+    """What is verified before any signature is trusted: a package's own list of changes."""
+    limit, keys = LIMITS.key_changes, [LocalSigner(f"k{number}") for number in range(LIMITS.key_changes + 1)]
+    changes = [change(old, new) for old, new in pairwise([None, *keys])]
+    verifiers = [verifier_of(key) for key in keys[:limit]]
+    for trusted in (verifiers[0], verifiers[100], verifiers[-1]):
+        found = key_history(trusted, reversed(changes[:limit]), ORIGIN)
+        assert (tuple(verifiers), (4,) * (limit - 1)) == (found.keys, found.sizes)
+    monkeypatch.setattr(signing, "verify_key_change", lambda *_: 1 / 0)  # none of them is looked at
+    with pytest.raises(KeyHistoryInvalid, match="more than 256"):
+        key_history(verifiers[0], changes, ORIGIN)
+    file = SignerFile(verifiers[0], changes).encode()
+    with pytest.raises(Malformed, match="more than 256"):
+        SignerFile.decode(file)
+
+
+def test_a_ledger_announces_no_more_keys_than_a_verifier_takes(db, ledger, monkeypatch):
+    monkeypatch.setattr(ledger_module, "LIMITS", replace(LIMITS, key_changes=2))
+    ledger.announce_key(None, A, 1)
+    ledger.announce_key(A, B, 2)
+    Sequencer(db, ledger).drain_sync()
+    with pytest.raises(SignerChanged, match="announced 2 keys"):
+        ledger.announce_key(B, C, 3)
 
 
 def test_a_change_of_another_log_is_refused():
