@@ -1,7 +1,9 @@
 """The direct way past ASGI answers what the ASGI route answers, and leaves to it whatever is not ordinary."""
 
 import asyncio
+import contextlib
 import json
+import socket
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
@@ -85,12 +87,22 @@ Prepare = Callable[[World, pytest.MonkeyPatch], None]
 
 @dataclass(frozen=True)
 class Case:
-    """A review, and what is made to happen to it."""
+    """A review, what is made to happen to it, and what comes of it (see `outcome`)."""
 
     body: bytes
+    expected: str
     prepare: Prepare = lambda _world, _patch: None
     certificate: str | None = "train-us"
     taken: bool = True  # by the direct way
+
+
+def outcome(answer: Answer, recorded: int) -> str:
+    """HTTP status, verdict with the code of a refusal, whether the connection ends, how many records."""
+    verdict = answer.response
+    words = [str(answer.status), "allowed" if verdict["allowed"] else "refused"]
+    words += [str(verdict["status"]["code"])] if "status" in verdict else []
+    words += [answer.headers["connection"]] if "connection" in answer.headers else []
+    return " ".join([*words, *["recorded"] * recorded])
 
 
 def ended(failure: Exception) -> Prepare:
@@ -135,26 +147,37 @@ UNWRITABLE = raising(Spool, "submit", SpoolUnwritable("full"))
 CLEAN_UP = json.dumps(review(None, operation="DELETE", oldObject=pod())).encode()
 OK, DEFECT = BODIES["allowed"], ValueError(SECRET)
 CASES = {
-    **{name: Case(body, taken=name != "deep") for name, body in BODIES.items()},
+    "allowed": Case(OK, "200 allowed recorded"),
+    "denied": Case(BODIES["denied"], "200 refused 403 recorded"),
+    "no json": Case(BODIES["no json"], "400 refused 400"),
+    "no uid": Case(BODIES["no uid"], "400 refused 400"),
+    "other version": Case(BODIES["other version"], "200 refused 400"),
+    "deep": Case(BODIES["deep"], "400 refused 400", taken=False),
+    "empty": Case(BODIES["empty"], "400 refused 400"),
     "deep object": Case(
-        json.dumps(review(pod(x=0))).replace('"x": 0', '"x": ' + "[" * 900 + "]" * 900).encode()
+        json.dumps(review(pod(x=0))).replace('"x": 0', '"x": ' + "[" * 900 + "]" * 900).encode(),
+        "200 allowed recorded",
     ),
-    "too large": Case(OK + b" " * LIMITS.review_body_bytes, taken=False),
-    "no credential": Case(OK, certificate=None, taken=False),
-    "other cluster": Case(OK, certificate="train-eu", taken=False),
-    "overload": Case(OK, full(1), taken=False),
-    "overload of a cluster": Case(OK, full(1, cluster=True), taken=False),
-    "far too many": Case(OK, full(2), taken=False),
-    "spool unwritable": Case(OK, UNWRITABLE),
-    "clean-up passes": Case(CLEAN_UP, UNWRITABLE),
-    "not durable": Case(OK, ended(SpoolUnwritable("full"))),
-    "late": Case(OK, ended(DecisionLate("late"))),
-    "late clean-up": Case(CLEAN_UP, ended(DecisionLate("late"))),
-    "late before it is judged": Case(OK, lambda _, patch: patch.setattr(AdmissionApp, "_allowed_s", no_time)),
-    "no engine": Case(OK, lambda world, patch: patch.setattr(world, "engine", object())),
-    "a defect around the rules": Case(OK, lambda world, patch: patch.setattr(world, "scopes", {})),
-    "a defect while decoding": Case(OK, raising(protocol, "parse", DEFECT)),
-    "a defect at the end": Case(OK, raising(Handling, "finish", DEFECT)),
+    "too large": Case(OK + b" " * LIMITS.review_body_bytes, "413 refused 413 close", taken=False),
+    "no credential": Case(OK, "401 refused 401 close", certificate=None, taken=False),
+    "other cluster": Case(OK, "403 refused 403 close", certificate="train-eu", taken=False),
+    "overload": Case(OK, "200 refused 429", full(1), taken=False),
+    "overload of a cluster": Case(OK, "200 refused 429", full(1, cluster=True), taken=False),
+    "far too many": Case(OK, "429 refused 429 close", full(2), taken=False),
+    "spool unwritable": Case(OK, "200 refused 503", UNWRITABLE),
+    "clean-up passes": Case(CLEAN_UP, "200 allowed", UNWRITABLE),
+    "not durable": Case(OK, "200 refused 503", ended(SpoolUnwritable("full"))),
+    "late": Case(OK, "200 refused 503", ended(DecisionLate("late"))),
+    "late clean-up": Case(CLEAN_UP, "200 allowed", ended(DecisionLate("late"))),
+    "late before it is judged": Case(
+        OK, "200 refused 503", lambda _, patch: patch.setattr(AdmissionApp, "_allowed_s", no_time)
+    ),
+    "no engine": Case(OK, "200 refused 503", lambda world, patch: patch.setattr(world, "engine", object())),
+    "a defect around the rules": Case(
+        OK, "200 refused 503", lambda world, patch: patch.delitem(world.scopes, "acme")
+    ),
+    "a defect while decoding": Case(OK, "500 refused 500 close", raising(protocol, "parse", DEFECT)),
+    "a defect at the end": Case(OK, "500 refused 500 close recorded", raising(Handling, "finish", DEFECT)),
 }
 
 
@@ -184,7 +207,9 @@ async def test_both_ways_answer_count_and_record_the_same(
             answer = await post(connection, case.body)
         counted = counts(world)
         measured = sum(world.app.metrics._buckets) - observed
-        got.append((plain(answer), counted, measured, len(world.records()) - before))
+        recorded = len(world.records()) - before
+        assert case.expected == outcome(answer, recorded)
+        got.append((plain(answer), counted, measured, recorded))
         assert (world.app.metrics.in_flight, world.app._per_cluster.get("train-us", 0)) == flights
         assert seen.run == case.taken
         assert "date" in answer.headers
@@ -250,6 +275,23 @@ async def test_pipelined_reviews_are_answered_in_order(world: World) -> None:
         answers = [await connection.reply() for _ in names]
     assert [a.status for a in answers] == [200, 200, 200, 400, 200]
     assert [a.allowed for a in answers if a.status == 200] == [True, False, True, True]
+
+
+async def test_answers_do_not_pile_up_for_a_peer_that_does_not_read_them(world: World) -> None:
+    body = BODIES["no json"]  # answered at once
+    request = HEAD.format(target="/admit/train-us", length=len(body), more="").encode() + body
+    async with world.connection("train-us") as connection:
+        assert (await post(connection, body)).status == 400
+        (served,) = world.listeners._running["admission"].server.server_state.connections
+        writer = connection.writer
+        writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65_536)
+        writer.transport.pause_reading()  # type: ignore[attr-defined]
+        with contextlib.suppress(TimeoutError, OSError):  # it is read no further, or cut off
+            for _ in range(100):
+                writer.write(request * 500)
+                await asyncio.wait_for(writer.drain(), 0.5)
+        assert served.transport.get_write_buffer_size() < 1_048_576, "octets"
+        writer.transport.abort()
 
 
 async def test_an_answer_waits_for_its_record_and_a_failed_one_is_a_refusal(
