@@ -23,7 +23,8 @@ from evidence.ledger import Ledger
 from evidence.records import decode_frame
 from evidence.sequencer import Sequencer
 from evidence.spool import Spool
-from policy_engine.errors import EngineNoResult, LookupUnavailable
+from policy_engine.admission.durable import DurableQueue
+from policy_engine.errors import DecisionLate, EngineNoResult, LookupUnavailable
 from policy_engine.limits import LIMITS
 from policy_engine.rules.engine import Result
 
@@ -47,7 +48,17 @@ def deleting(finalizers: list[str], **changes: Any) -> dict[str, Any]:
     return obj
 
 
-FINALIZER_REMOVAL = review(deleting(["b"]), operation="UPDATE", oldObject=deleting(["a", "b"]))
+def update(new: dict[str, Any], old: dict[str, Any], **request: Any) -> dict[str, Any]:
+    return review(new, operation="UPDATE", oldObject=old, **request)
+
+
+def kept(obj: dict[str, Any]) -> dict[str, Any]:
+    """The same object, which nobody has asked to delete."""
+    del obj["metadata"]["deletionTimestamp"]
+    return obj
+
+
+FINALIZER_REMOVAL = update(deleting(["b"]), deleting(["a", "b"]))
 
 
 async def test_an_unwritable_spool_denies_with_the_reason_and_is_summed_up_afterwards(tmp_path: Path) -> None:
@@ -122,11 +133,12 @@ async def test_clean_up_passes_while_the_spool_is_unwritable_and_is_counted(tmp_
             namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "acme-train"}}
             refused = [
                 review(None, operation="DELETE", oldObject=namespace),
-                review(pod(), operation="UPDATE", oldObject=pod()),
-                review(
-                    deleting(["b"], site="cw-us-east"), operation="UPDATE", oldObject=deleting(["a", "b"])
-                ),
-                review(deleting(["b", "c"]), operation="UPDATE", oldObject=deleting(["a", "b"])),
+                update(pod(), pod()),
+                update(deleting(["b"], site="cw-us-east"), deleting(["a", "b"])),
+                update(deleting(["b", "c"]), deleting(["a", "b"])),
+                update(deleting(["c"]), deleting(["a", "b"])),
+                update(kept(deleting(["b"])), kept(deleting(["a", "b"]))),
+                update(deleting(["b"]), deleting(["a", "b"]), subResource="status"),
                 review(pod(), operation="CONNECT", subResource="exec"),
             ]
             for body in refused:
@@ -260,6 +272,22 @@ async def test_a_late_record_is_answered_as_no_result_and_named_in_the_summary(t
         assert await world.app.flush_summary() is True
         late = world.records()[-1].public_fields()["late"]
         assert late == [decision.public_fields()["decision_id"]]
+
+
+async def test_a_record_is_late_by_its_own_deadline_whatever_waits_before_it() -> None:
+    class Hanging:
+        """A spool whose disk never answers."""
+
+        def submit(self, _seq: int, _frame: bytes) -> asyncio.Future[None]:
+            return asyncio.get_running_loop().create_future()
+
+    queue = DurableQueue(Hanging())  # type: ignore[arg-type]
+    patient, ended, hasty = (queue.append(seq, b"", left_s) for seq, left_s in enumerate((60.0, 0.0, 0.0)))
+    ended.set_result(None)
+    with pytest.raises(DecisionLate):
+        await asyncio.wait_for(hasty, 5)
+    assert not patient.done()
+    patient.set_result(None)
 
 
 async def test_the_api_servers_own_timeout_shortens_the_deadline(tmp_path: Path) -> None:

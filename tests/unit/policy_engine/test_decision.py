@@ -140,9 +140,9 @@ def test_the_old_object_is_evaluated_only_when_the_new_one_violates():
 
 
 def test_an_old_object_that_cannot_be_judged_excuses_nothing():
-    decision = judged(thing("new", A), thing("old", A), engine=FakeEngine(fail=("old",)))
-    assert not decision.allowed
-    assert ["residency.placement"] == rules(decision.reasons)
+    engine = FakeEngine(fail=("old",))
+    assert ["residency.placement"] == rules(judged(thing("new", A), thing("old", A), engine=engine).reasons)
+    assert ["unbound"] == rules(judged(thing("new"), thing("old"), cluster(), engine).reasons)
 
 
 def test_the_old_object_is_judged_by_its_own_context():
