@@ -3,11 +3,13 @@
 import asyncio
 import contextlib
 import datetime as dt
+import itertools
 import os
 import signal
 import socket
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,7 @@ import trustme
 import uvloop
 
 from policy_engine.errors import TlsMaterialError
+from policy_engine.limits import LIMITS
 from policy_engine.listeners import Listeners, ListenerSpec, stop_on_signals
 from policy_engine.tls_material import ReloadingContext, TlsFiles
 
@@ -250,6 +253,14 @@ def test_material_that_cannot_serve_does_not_start(material: Material) -> None:
     assert info.value.fix
 
 
+def test_material_that_changes_while_it_is_read_does_not_serve(material: Material) -> None:
+    authority, reads = trustme.CA().cert_pem.bytes().decode(), itertools.count()
+    restless = replace(material.files(), client_ca=lambda: authority + "\n" * next(reads))
+    with pytest.raises(TlsMaterialError, match="changed while they were read"):
+        ReloadingContext(restless, "optional")
+    ReloadingContext(replace(restless, client_ca=lambda: authority), "optional")
+
+
 async def test_stopping_answers_what_was_read_and_says_close(material: Material) -> None:
     entered, release = asyncio.Event(), asyncio.Event()
 
@@ -318,6 +329,22 @@ async def test_endless_headers_are_cut_off(material: Material) -> None:
                 await client.writer.drain()
         with contextlib.suppress(OSError):
             assert b" 200 " not in await client.reader.read()
+
+
+async def test_headers_end_within_their_bound_or_are_refused(material: Material) -> None:
+    start, end = b"GET / HTTP/1.1\r\nhost: localhost\r\n", b"\r\n\r\n"
+    filler = b"x-filler: ".ljust(LIMITS.http_header_bytes - len(start + end), b"a")
+    async with serving(ListenerSpec("api", echo)) as listeners:
+        for head, rest, status in (
+            (start + filler, end, b"200"),
+            (start + filler + b"a" * (len(end) + 1), b"", b"400"),
+        ):
+            client = await Client.connect(listeners.port("api"), None)
+            client.writer.write(head)
+            await asyncio.sleep(0.1)
+            client.writer.write(rest)
+            line = await asyncio.wait_for(client.reader.readline(), LIMITS.http_header_s / 2)
+            assert line.split()[1] == status
 
 
 async def test_connections_over_the_limit_are_closed(material: Material) -> None:
