@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from evidence.errors import ExportRefused, PackageInvalid
-from evidence.telling import code_of, plain, print_verdict, safe, summary
+from evidence.errors import ExportRefused
+from evidence.telling import any_terminal, code_of, plain, print_verdict, safe, summary
 
 if TYPE_CHECKING:
     from evidence.checkpoint import Signer
@@ -34,6 +34,11 @@ app = typer.Typer(
 _State = Annotated[Path, typer.Option("--state", envvar="SLUICEGATE_STATE", help="State folder.")]
 _Json = Annotated[bool, typer.Option("--json", help="One JSON document for machines.")]
 DEFAULT_STATE = Path("sluicegate-state")
+
+
+@app.callback()
+def _any_terminal() -> None:
+    any_terminal()
 
 
 @app.command()
@@ -54,7 +59,8 @@ def verify(
     with plain("not verified"):
         root = _trust(trust, key, scope or [])
         verdict = run(package, root)
-    print_verdict(verdict, as_json)
+    with plain("verdict not printed"):
+        print_verdict(verdict, as_json)
     raise typer.Exit(code_of(verdict))
 
 
@@ -67,17 +73,16 @@ def show(
     """Show what a package says of itself. Verifies nothing but the container: use `verify` for that."""
     from evidence.package import container
     from evidence.package.decoding import load
+    from evidence.package.members import guard, member
     from evidence.package.model import FIGURES
 
     with plain("cannot be shown"):
-        members = {n: bytes(d) for n, d in container.read(package.read_bytes(), "2", package.name).items()}
-        if FIGURES not in members:
-            raise PackageInvalid("6", FIGURES, "is missing")
-        value = load(members[FIGURES])
+        members = container.read(package.read_bytes(), "2", package.name)
+        value = guard("15", FIGURES, lambda: load(member(members, "6", FIGURES)))
+        told = summary(value, len(members))
         if extract is not None:
             _extract(members, extract)
-        text = json.dumps(value, indent=2) if as_json else summary(value, len(members))
-    typer.echo(text)
+        typer.echo(json.dumps(value, indent=2) if as_json else told)
 
 
 @app.command("import")
@@ -165,11 +170,12 @@ def export(  # noqa: PLR0917
                 sources=state / "sources", now_ns=now, lateness_ns=lateness * 1_000_000_000,
             )  # fmt: skip
             db.write_sync(lambda conn: put(conn, done.draft()))
-    typer.echo(f"package      {done.path}\nsha256       {done.sha256}\ntrust file   {done.trust_path}")
-    typer.echo(f"signed by    {done.fingerprint}")
-    for why in done.predicate.provisional:
-        typer.echo(f"provisional  {why}")
-    typer.echo("Hand the trust file and the two digests over by another way than the package.")
+    with plain("exported, not told"):
+        typer.echo(f"package      {done.path}\nsha256       {done.sha256}\ntrust file   {done.trust_path}")
+        typer.echo(f"signed by    {done.fingerprint}")
+        for why in done.predicate.provisional:
+            typer.echo(f"provisional  {why}")
+        typer.echo("Hand the trust file and the two digests over by another way than the package.")
 
 
 def _check_place(out: Path, force: bool) -> None:
@@ -240,7 +246,7 @@ def _time(text: str) -> int:
         raise typer.BadParameter("write a time with a zone, as 2025-03-03T00:00:00Z") from None
 
 
-def _extract(members: dict[str, bytes], folder: Path) -> None:
+def _extract(members: Mapping[str, memoryview], folder: Path) -> None:
     """Unpack into a new folder; names were checked by the container."""
     if folder.exists():
         raise ExportRefused(f"{folder.name} is there already", fix="name a new folder")

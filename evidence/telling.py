@@ -7,7 +7,9 @@ read. Text from a package or a log is hostile: it moves no terminal.
 
 from __future__ import annotations
 
+import io
 import json
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,12 +17,19 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from evidence.errors import EvidenceError, SourceUnreadable, TrustInvalid
+from evidence.errors import EvidenceError, PackageInvalid, SourceUnreadable, TrustInvalid
 
 if TYPE_CHECKING:
     from evidence.package.verify import Verdict
 
 OK, NO, USAGE, NO_SIGNER, NO_SCOPE, NO_ROW = 0, 1, 2, 3, 4, 5
+
+
+def any_terminal() -> None:
+    """A character that the terminal's encoding lacks is shown by its number, and stops nothing."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
 
 
 def print_verdict(verdict: Verdict, as_json: bool) -> None:
@@ -71,19 +80,38 @@ _NEXT = {
 
 
 def summary(f: Any, members: int) -> str:
-    """Lines that say what a package says of itself."""
-    d, a = f["decisions"], f["attribution"]
+    """Lines that say what a package says of itself.
+
+    Raises:
+        PackageInvalid: its figures are of another shape.
+    """
+    try:
+        labels, findings = (list(map(_word, f[name])) for name in ("labels", "findings"))
+        begin, end = map(_word, f["window"])
+        scope, total = _word(f["scope"]), _word(f["records"]["total"])
+        admitted, refused = (_word(f["decisions"][name]) for name in ("admitted", "refused"))
+        matched, accesses = (_word(f["attribution"][name]) for name in ("matched", "total"))
+    except (TypeError, KeyError, ValueError):
+        why = "does not have the figures that a package of this form has"
+        raise PackageInvalid("15", "figures.json", why) from None
     lines = [
-        f"NOT VERIFIED: this is what the package says of itself ({'; '.join(f['labels'])})",
-        f"scope        {f['scope']}",
-        f"window       {f['window'][0]} to {f['window'][1]}",
+        f"NOT VERIFIED: this is what the package says of itself ({'; '.join(labels)})",
+        f"scope        {scope}",
+        f"window       {begin} to {end}",
         f"members      {members}",
-        f"records      {f['records']['total']}",
-        f"decisions    {d['admitted']} admitted, {d['refused']} refused",
-        f"accesses     {a['matched']} of {a['total']} matched",
-        *(f"finding      {t}" for t in f["findings"]),
+        f"records      {total}",
+        f"decisions    {admitted} admitted, {refused} refused",
+        f"accesses     {matched} of {accesses} matched",
+        *(f"finding      {t}" for t in findings),
     ]
     return "\n".join(safe(line) for line in lines)
+
+
+def _word(value: object) -> str:
+    """A text or a whole number, as text."""
+    if type(value) not in {str, int}:
+        raise TypeError
+    return str(value)
 
 
 def safe(text: str) -> str:
