@@ -48,7 +48,7 @@ def test_a_second_signature_that_nothing_checks_is_refused(
     text, _ = parse_note(members[CHECKPOINT])
     extra = sign_checkpoint(parse_checkpoint(text), signer(66, "mallory")).split(b"\n\n")[1]
     members[CHECKPOINT] += extra
-    refused(sign_again(members, world.signer), trust, "7")
+    refused(sign_again(members, world.signer), trust, "7", "nothing here checks")
 
 
 def test_a_checkpoint_of_another_origin_is_refused(octets: bytes, trust: Trust) -> None:
