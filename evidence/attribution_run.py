@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from evidence import attribution
 from evidence.canonical import u64
 from evidence.errors import PutBefore, SourceRefused
-from evidence.package.workbench import Workbench, sql_text
+from evidence.package.workbench import DOUBLE_RUNS, Workbench, sql_text
 from evidence.records import Draft
 from evidence.sources.segments import Segment, SegmentWriter, read, segment_id
 
@@ -28,7 +28,8 @@ if TYPE_CHECKING:
     from evidence.outbox import Inbox
 
 SOURCE = "attribution"
-_LEASE_COLUMNS = {"address", "node", "from", "to", "shared"}
+_LEASE_COLUMNS = ["address", "from", "node", "shared", "to"]
+_SHARED = {"": False, "no": False, "yes": True}
 _FAR_US = 1 << 62
 
 
@@ -59,30 +60,38 @@ def read_leases(data: bytes) -> list[Lease]:
         SourceRefused: names the line.
     """
     try:
-        rows = list(csv.DictReader(io.StringIO(data.decode("utf-8")), strict=True))
-    except (UnicodeDecodeError, csv.Error):
-        raise SourceRefused("the lease list is no CSV in UTF-8") from None
-    leases = []
-    for number, row in enumerate(rows, 2):
-        try:
-            leases.append(_lease(row))
-        except (KeyError, TypeError, ValueError):
-            raise SourceRefused(
-                f"line {number} of the lease list is out of form",
-                fix="write address,node,from,to,shared: node as cluster/name, times as 2025-03-03T00:00:00Z",
-            ) from None
-    return leases
+        text = data.decode("utf-8")
+    except UnicodeDecodeError:
+        raise SourceRefused("the lease list is no text in UTF-8") from None
+    reader = csv.DictReader(io.StringIO(text), strict=True)
+    try:
+        return _leases(reader)
+    except (csv.Error, TypeError, ValueError, OverflowError):
+        raise SourceRefused(
+            f"line {max(reader.reader.line_num, 1)} of the lease list is out of form",
+            fix="write CSV under address,node,from,to,shared, no field left out: node as cluster/name,"
+            " times as 2025-03-03T00:00:00Z, shared as yes, no or nothing",
+        ) from None
 
 
-def _lease(row: dict[str, str]) -> Lease:
-    shared = row.get("shared") == "yes"
-    if set(row) - _LEASE_COLUMNS or not (shared or "/" in row["node"]):
+def _leases(reader: csv.DictReader[str]) -> list[Lease]:
+    if sorted(reader.fieldnames or ()) != _LEASE_COLUMNS:
+        raise ValueError
+    return [_lease(row) for row in reader]
+
+
+def _lease(row: dict[str | Any, str | Any]) -> Lease:
+    """One line; what stands past the last column is under the key None, a field left out is None."""
+    if None in row or None in row.values():
+        raise ValueError
+    address, shared = row["address"], _SHARED.get(row["shared"])
+    if shared is None or not (shared or "/" in row["node"]) or address != address.strip():
         raise ValueError
     until = _us(row["to"]) if row["to"] else _FAR_US
     begin = _us(row["from"])
-    if not row["address"] or not 0 <= begin < until:
+    if not address or not 0 <= begin < until:
         raise ValueError
-    return Lease(row["address"], row["node"], begin, until, shared)
+    return Lease(address, row["node"], begin, until, shared)
 
 
 def _us(text: str) -> int:
@@ -110,7 +119,8 @@ def attribute(
         leases_sha256: digest of the lease list as given.
 
     Raises:
-        SourceRefused: a segment is missing or changed; nothing was committed.
+        SourceRefused: a segment is missing or changed, or two runs go by one key; nothing was committed.
+        Unavailable: not enough memory; nothing was committed.
         PutBefore: this very run was committed before.
     """
     access = [s for s in segments if s.schema == "s3_access"]
@@ -125,6 +135,7 @@ def attribute(
                 s.segment_id, s.schema, read(folder / "segments", s.segment_id, s.schema, s.root, s.rows)
             )
         bench.lay_out()
+        _check_runs(bench)
         bench.fill("att_lease", [(x.address, x.node, x.from_us, x.until_us, int(x.shared)) for x in leases])
         rivals = _rivals(bench, access, jobs)
         results = [
@@ -136,6 +147,21 @@ def attribute(
         work,
     )
     return results
+
+
+def _check_runs(bench: Workbench) -> None:
+    """Two runs that go by one key would be joined as one, which holds accesses of neither.
+
+    It happens where listings lack the column Restarts: runs are then numbered in each by their order.
+    """
+    runs = bench.rows(DOUBLE_RUNS)
+    if runs:
+        raise SourceRefused(
+            f"run {runs[0][0]} is listed with more than one start or end"
+            + (f", and {len(runs) - 1} more are" if len(runs) > 1 else "")
+            + ": accesses can't be laid to it",
+            fix="list all runs of a job in one listing, best with the column Restarts, and import that",
+        )
 
 
 def _digest(leases: Sequence[Lease]) -> str:
@@ -152,7 +178,7 @@ def _rivals(
     scope_of_segment = {s.segment_id: s.scope for s in jobs}
     scope_of_job = {str(k): scope_of_segment[str(s)] for k, s in owners}
     found: dict[str, dict[str, list[int]]] = {}
-    for access_id, job_key, how in bench.rows(sql_text("candidates")):
+    for access_id, job_key, how in bench.candidates():
         scope = scope_of_access[str(access_id).split(":")[0]]
         if scope_of_job[str(job_key)] != scope:
             counts = found.setdefault(scope, {}).setdefault(str(access_id), [0, 0])
@@ -179,7 +205,7 @@ def _one_scope(
     writer = SegmentWriter(folder / "segments", ident, "attribution", scope, ident)
     counts = dict.fromkeys(attribution.METHODS, 0)
     try:
-        for row in bench.rows(sql_text("attribution")):
+        for row in bench.attributed():
             values = dict(zip(attribution.COLUMNS, row, strict=True))
             counts[str(values["method"])] += 1
             writer.add(_row(values))

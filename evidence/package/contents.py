@@ -139,8 +139,10 @@ def _check_rows(rng: Range, packed: Sequence[PackedRecord]) -> None:
             body = orjson.loads(record.public)
             name, rows = str(body.get("object_id")), body.get("rows")
             table = said if kind == "source_object" else committed
-            if name in table or type(rows) is not int:
+            if name in table or type(rows) is not int or rows < 0:
                 raise Malformed(f"{rng.scope} {record.seq}: an object counted twice, or without a count")
+            if kind == "source_object" and not _counts_fit(body):
+                raise Malformed(f"{rng.scope} {record.seq}: lines of an object are counted wrongly, or not")
             table[name] = rows
     for name in sorted(said.keys() | committed.keys()):
         have, want = committed.get(name, 0), said.get(name, -1)
@@ -148,6 +150,15 @@ def _check_rows(rng: Range, packed: Sequence[PackedRecord]) -> None:
             raise Malformed(
                 f"{rng.scope}: {have} rows are committed of object {name}, its record says {want}"
             )
+
+
+def _counts_fit(body: dict[str, Any]) -> bool:
+    """Whether the counts of an object's lines are counts, and no more than its lines where these are told."""
+    told = {n: body[n] for n in ("rows", "quarantined", "duplicates", "lines") if n in body}
+    if "quarantined" not in told or any(type(n) is not int or n < 0 for n in told.values()):
+        return False
+    lines = told.pop("lines", None)
+    return lines is None or sum(told.values()) <= lines
 
 
 def _add(

@@ -12,7 +12,7 @@ from typing import Any
 from evidence.canonical import canonical, u64
 from evidence.package.contents import Contents, repeatable
 from evidence.package.model import REPORT, Predicate
-from evidence.package.workbench import Workbench
+from evidence.package.workbench import DOUBLE_RUNS, Workbench
 
 SHOWN = 25  # rows of a list in the report; the tables have all
 
@@ -113,8 +113,8 @@ def findings(bench: Workbench, predicate: Predicate, contents: Contents) -> list
         " WHERE in_window = 1 AND ended IS DISTINCT FROM 'complete' GROUP BY ALL ORDER BY ALL"
     ):
         out.append(f"{plural(n, 'rotation')} ended as {ended}.")
-    for uri, n in bench.rows(
-        "SELECT uri, max(quarantined) FROM sources WHERE quarantined > 0 GROUP BY uri ORDER BY uri"
+    for uri, n in bench.rows(  # an object each: two may go by one name
+        "SELECT uri, quarantined FROM sources WHERE quarantined > 0 ORDER BY uri, object_id"
     ):
         out.append(
             f"{plural(n, 'line')} of {uri} not understood and in quarantine:"
@@ -127,6 +127,13 @@ def findings(bench: Workbench, predicate: Predicate, contents: Contents) -> list
             out.append(
                 f"{plural(other, 'access', 'accesses')} by a job id that was not on the node of the address."
             )
+    (outside,) = bench.rows("SELECT count(*) FROM accesses WHERE in_window = 0 AND repeat = 0")[0]
+    if outside:
+        out.append(
+            f"{plural(outside, 'access', 'accesses')} outside the window by event time: listed, not counted."
+        )
+    if double := len(bench.rows(DOUBLE_RUNS)):
+        out.append(f"{plural(double, 'run')} listed with more than one start or end: taken as one.")
     (unclear,) = bench.rows(
         "SELECT count(*) FROM decisions WHERE in_window = 1 AND allowed NOT IN ('true', 'false')"
         " OR allowed IS NULL"

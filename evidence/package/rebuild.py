@@ -25,7 +25,7 @@ from evidence.package.contents import (
     repeatable,
 )
 from evidence.package.decoding import Malformed
-from evidence.package.members import Members, lines
+from evidence.package.members import Members, guard, lines
 from evidence.package.model import ENVELOPE, FIGURES, HTML, PDF, Predicate, records_name, segment_name
 from evidence.package.workbench import TABLES, Workbench
 
@@ -62,7 +62,12 @@ def tables(
     segments: Mapping[str, Sequence[bytes]],
     notes: list[str],
 ) -> dict[str, Any]:
-    """13. Attribution again. 14. Every table again. 15. Figures and page again."""
+    """13. Attribution again. 14. Every table again. 15. Figures and page again.
+
+    Raises:
+        PackageInvalid: one of them is not what the records give.
+        Unavailable: not enough memory here; that says nothing of the package.
+    """
     import duckdb
 
     step, member = "14", records_name(predicate.ranges[0].scope_id)
@@ -78,6 +83,8 @@ def tables(
                 _attribution(bench, run, contents, notes)
             step, member = "14", "tables"
             counts = bench.build_tables()
+        except duckdb.OutOfMemoryException:
+            raise  # what fails here and not in the package; the workbench says so
         except (Malformed, duckdb.Error) as why:
             text = str(why) if isinstance(why, Malformed) else "values that no table can hold"
             raise PackageInvalid(step, member, text) from None
@@ -91,12 +98,30 @@ def tables(
                 "tables/*.parquet: made with another version of DuckDB, compared by content and not by their"
                 " metadata and statistics: rely on the CSV copies"
             )
-        value = figures.figures(bench, predicate, contents, counts)
-    if members[FIGURES] != figures.encode(value):
+        value, encoded = _figures(bench, predicate, contents, counts)
+    if members[FIGURES] != encoded:
         raise PackageInvalid("15", FIGURES, "differs from the figures computed again from the tables")
     if members[HTML] != html.render(value):
         raise PackageInvalid("15", HTML, "differs from the page rendered again from the figures")
     return value
+
+
+def _figures(
+    bench: Workbench, predicate: Predicate, contents: Contents, counts: dict[str, int]
+) -> tuple[dict[str, Any], bytes]:
+    """15. The figures, and their octets."""
+    import duckdb
+
+    def run() -> tuple[dict[str, Any], bytes]:
+        value = figures.figures(bench, predicate, contents, counts)
+        return value, figures.encode(value)
+
+    try:
+        return guard("15", FIGURES, run)
+    except duckdb.OutOfMemoryException:
+        raise
+    except duckdb.Error:
+        raise PackageInvalid("15", FIGURES, "tables with values that no figure can hold") from None
 
 
 def _attribution(bench: Workbench, run: RunRef, contents: Contents, notes: list[str]) -> None:

@@ -14,9 +14,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from evidence.attribution import GRACE_NS
+from evidence.attribution import BUCKET_US, GRACE_NS
 from evidence.canonical import decode_canonical, parse_u64
-from evidence.errors import NotCanonical
+from evidence.errors import NotCanonical, Unavailable
 from evidence.package.decoding import Malformed
 from evidence.sources.segments import REQUIRED, SCHEMAS, WIDE
 
@@ -42,6 +42,36 @@ _COLUMNS = {
 }
 
 
+#: Keys of runs that rows give more than one start or end: rows of several runs, or one that was corrected.
+DOUBLE_RUNS = (
+    "SELECT job_key FROM job_row WHERE step IS NULL GROUP BY job_key"
+    " HAVING count(DISTINCT start_ns) > 1 OR count(DISTINCT end_ns) > 1 ORDER BY job_key"
+)
+#: Cuts each run on a node to the hours in which an address of that node was seen: what the join spreads over
+#: hours is then bounded by the accesses, not by how long a run lasted or on how many nodes. No pair of an
+#: access and a run is lost or gained, so a result is the same with it or without.
+_NARROW = f"""
+CREATE OR REPLACE TEMP TABLE att_job AS
+WITH seen AS (
+  SELECT DISTINCT l.node, a.time_us // {BUCKET_US} AS bucket
+  FROM att_access AS a JOIN att_lease AS l
+    ON a.address = l.address AND a.time_us >= l.from_us AND a.time_us < l.until_us
+), placed AS (
+  SELECT node, bucket, row_number() OVER (PARTITION BY node ORDER BY bucket) AS place FROM seen
+), spans AS (
+  SELECT j.*, f.place AS first, t.place AS last
+  FROM (SELECT * FROM att_job WHERE stop_us > start_us) AS j
+  ASOF JOIN placed AS f ON j.node = f.node AND j.start_us // {BUCKET_US} <= f.bucket
+  ASOF JOIN placed AS t ON j.node = t.node AND (j.stop_us - 1) // {BUCKET_US} >= t.bucket
+), cut AS (
+  SELECT job_key, node, start_us, stop_us, unnest(range(first, last + 1)) AS place FROM spans
+)
+SELECT c.job_key, c.node, greatest(c.start_us, p.bucket * {BUCKET_US}) AS start_us,
+  least(c.stop_us, (p.bucket + 1) * {BUCKET_US}) AS stop_us
+FROM cut AS c JOIN placed AS p ON p.node = c.node AND p.place = c.place
+"""  # noqa: S608 -- own numbers
+
+
 #: What a spreadsheet may take for a formula, also behind blanks and in full width; or our own apostrophe.
 _FORMULA = re.compile("[\\s\x00\ufeff\u200b]*[=+\\-@\uff1d\uff0b\uff0d\uff20]|[\t\r\n\x00']")
 
@@ -52,7 +82,7 @@ def sql_text(name: str) -> str:
 
 
 class Workbench:
-    """Use as a context manager."""
+    """Use as a context manager; where memory ran out inside, it raises `Unavailable`."""
 
     def __init__(self, scratch: Path | None = None) -> None:
         import duckdb
@@ -81,7 +111,14 @@ class Workbench:
     def __exit__(
         self, kind: type[BaseException] | None, value: BaseException | None, tb: TracebackType | None
     ) -> None:
+        import duckdb
+
         self.con.close()
+        if isinstance(value, duckdb.OutOfMemoryException | duckdb.IOException | MemoryError):
+            raise Unavailable(
+                "not enough memory or scratch space here: nothing is said of what was asked",
+                fix="ask again where there is more of both, or for a shorter time",
+            ) from None
 
     def script(self, name: str) -> None:
         """Run a frozen script."""
@@ -147,7 +184,17 @@ class Workbench:
         self.fill("run_part", [("result", result)])
         self.script("committed")
         committed = self.rows("SELECT * EXCLUDE (segment_id, row) FROM att_result ORDER BY access_id")
-        return self.rows(sql_text("attribution")), committed
+        return self.attributed(), committed
+
+    def attributed(self) -> list[tuple[Any, ...]]:
+        """The result of the run that was prepared, in order of access."""
+        self.con.execute(_NARROW)
+        return self.rows(sql_text("attribution"))
+
+    def candidates(self) -> list[tuple[Any, ...]]:
+        """Every (access, run) pair that fits, of the run that was prepared."""
+        self.con.execute(_NARROW)
+        return self.rows(sql_text("candidates"))
 
     def build_tables(self) -> dict[str, int]:
         """Build every report table from records and rows; returns the number of rows of each."""
@@ -197,6 +244,8 @@ class Workbench:
                 return False
             differ = f"SELECT count(*) FROM (({want} EXCEPT ALL {have}) UNION ALL ({have} EXCEPT ALL {want}))"  # noqa: S608
             return bool(self.rows(differ, [str(path)])[0][0] == 0)
+        except duckdb.OutOfMemoryException:
+            raise
         except duckdb.Error:
             return False
 

@@ -15,6 +15,7 @@ from evidence.sources.base import Unparsed
 SENTINELS = frozenset({"", "None assigned", "(null)", "None", "Unknown", "N/A"})
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+_LONGEST = 253  # characters of a host name in DNS
 _RANGE = re.compile(r"(\d{1,9})(?:-(\d{1,9}))?")
 
 
@@ -56,6 +57,8 @@ def _expand_item(item: str, room: int) -> list[str]:
         pieces = [part] if i % 2 == 0 else _numbers(part, room)
         if len(names) * len(pieces) > room:
             raise Unparsed("node list names too many hosts")
+        if len(names[0]) + len(pieces[0]) > _LONGEST:
+            raise Unparsed("node list names a host that is too long")
         names = [n + p for n in names for p in pieces]
     return names
 

@@ -18,6 +18,7 @@ from datetime import UTC, datetime, timedelta
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from evidence.errors import SourceRefused, SourceUnreadable
+from evidence.limits import LIMITS
 from evidence.sources.base import Info, Line, Row, Unparsed, event_id, present, text_of
 from evidence.sources.hostlist import expand
 
@@ -64,6 +65,7 @@ class Sacct:
     _tz: ZoneInfo | None = field(default=None, init=False)
     _closed: bool | None = field(default=None, init=False)
     _restarts: dict[tuple[str, str, str], int] = field(default_factory=dict, init=False)
+    _hosts: int = field(default=0, init=False)
 
     def __post_init__(self) -> None:
         if not self.delimiter or self.delimiter in ("_", ".", ",", ":", "-", " "):
@@ -107,7 +109,7 @@ class Sacct:
 
         Raises:
             Unparsed: to quarantine, with this reason.
-            SourceRefused: times carry no zone and none was given.
+            SourceRefused: times carry no zone and none was given, or the listing spells out too many nodes.
         """
         value = self._values(text_of(line))
         shown = value.get("JobID") or value["JobIDRaw"]
@@ -121,7 +123,7 @@ class Sacct:
             raise Unparsed("no submit time")
         if start is not None and end is not None and end < start:
             raise Unparsed("the end is before the start")
-        nodes = expand(value["NodeList"])
+        nodes = self._nodes(value["NodeList"])
         cluster = value.get("Cluster") or self.cluster or ""
         if not _CLUSTER.fullmatch(cluster):
             raise Unparsed("cluster is out of form")
@@ -179,6 +181,17 @@ class Sacct:
             return self._restarts.get(key, 0)
         self._restarts[key] = self._restarts.get(key, -1) + 1
         return self._restarts[key]
+
+    def _nodes(self, text: str) -> list[str]:
+        """Names of a node list; those of a whole listing are bounded, since a join lays all of them out."""
+        nodes = expand(text)
+        self._hosts += len(nodes)
+        if self._hosts > LIMITS.listing_hosts:
+            raise SourceRefused(
+                f"the lines of the listing name more than {LIMITS.listing_hosts} nodes together",
+                fix="list a shorter time, and import one listing after the other",
+            )
+        return nodes
 
     def _time(self, text: str) -> int | None:
         if text in _NO_TIME:

@@ -9,11 +9,13 @@ import pytest
 from inboxes import ListInbox
 
 from evidence import attribution
-from evidence.attribution_run import attribute, read_leases
+from evidence.attribution_run import Lease, attribute, read_leases
 from evidence.errors import PutBefore, SourceRefused
 from evidence.package.workbench import Workbench, sql_text
 from evidence.records import encode
+from evidence.sources.base import Line
 from evidence.sources.segments import SegmentWriter, segment_id
+from evidence.sources.slurm_sacct import Sacct
 
 S = 1_000_000
 OPEN = 1 << 50
@@ -234,6 +236,38 @@ def test_a_job_listed_running_and_later_ended_is_one_run_with_an_end(tmp_path: P
     assert ["interval-unique", "unmatched"] == [r["method"] for r in got["acme"]]
 
 
+@pytest.mark.parametrize(
+    "again",
+    [
+        _job("7", 100, 120, nodes="n2"),  # requeued; the joined run would reach from 10 to 120 on both nodes
+        _job("7", 10, 21),
+        _job("7", 11, None),
+    ],
+)
+def test_two_runs_that_go_by_one_key_are_laid_to_nothing(tmp_path: Path, again: dict) -> None:
+    inbox = ListInbox()
+    access = _segment(tmp_path, "s3_access", "acme", [_access(50)])
+    jobs = [
+        _segment(tmp_path, "slurm_sacct", s, [row])
+        for s, row in (("acme", _job("7", 10, 20)), ("globex", again))
+    ]
+    with pytest.raises(SourceRefused, match="c/7/1/0 is listed with more than one start or end") as why:
+        attribute(tmp_path, [access, *jobs], LEASES, inbox=inbox, now_ns=5)
+    assert (True, [], []) == ("Restarts" in why.value.fix, inbox.drafts, inbox.works)
+
+
+def test_runs_numbered_apart_in_two_listings_are_refused_and_in_one_are_told_apart(tmp_path: Path) -> None:
+    columns = ("JobIDRaw", "Cluster", "State", "Submit", "Start", "End", "NodeList")
+    lines = (b"7|c|REQUEUED|1|10|20|n1", b"7|c|COMPLETED|1|100|120|n2")
+    alone = [Sacct(columns=columns).parse(Line(1, 0, line)) for line in lines]
+    whole = Sacct(columns=columns)
+    together = [whole.parse(Line(1, 0, line)) for line in lines]
+    with pytest.raises(SourceRefused, match="more than one start"):
+        committed(tmp_path / "alone", {"acme": [_access(50)]}, {"acme": alone})
+    got = committed(tmp_path / "whole", {"acme": [_access(15), _access(50)]}, {"acme": together})
+    assert ["c/7/1/0", None] == [r.get("job_key") for r in got["acme"]]
+
+
 def test_grace_is_half_open(tmp_path: Path) -> None:
     got = committed(tmp_path, {"acme": [_access(24), _access(25)]}, {"acme": [_job("7", 10, 20)]})
     assert ["interval-unique", "unmatched"] == [r["method"] for r in got["acme"]]
@@ -268,16 +302,41 @@ def test_a_foreign_direct_job_is_direct_and_not_named(tmp_path: Path) -> None:
     )
 
 
+FIVE = "address,node,from,to,shared"
+FROM = "1970-01-01T00:00:00Z"
+
+
 @pytest.mark.parametrize(
-    "text",
+    ("header", "line", "number"),
     [
-        b"address,node,from,to\n1.2.3.4,n1,1970-01-01T00:00:00Z,\n",  # node without its cluster
-        b"address,node,from,to\n1.2.3.4,c/n1,1970-01-01T00:00:00,\n",  # no zone
-        b"address,node,from,to\n1.2.3.4,c/n1,1970-01-02T00:00:00Z,1970-01-01T00:00:00Z\n",
-        b"address,node,from\n1.2.3.4,c/n1,1970-01-01T00:00:00Z\n",
-        b"\xff\xfe",
+        (FIVE, f"1.2.3.4,n1,{FROM},,", 2),  # node without its cluster
+        (FIVE, "1.2.3.4,c/n1,1970-01-01T00:00:00,,", 2),  # no zone
+        (FIVE, f"1.2.3.4,c/n1,1970-01-02T00:00:00Z,{FROM},", 2),
+        (FIVE, f"\n1.2.3.4,c/n1,{FROM},,\n1.2.3.4,c/n2,{FROM}", 4),  # cut off: neither open nor unshared
+        (FIVE, f"1.2.3.4,c/n1,{FROM},", 2),
+        (FIVE, f"1.2.3.4,c/n1,{FROM},,,yes", 2),
+        *((FIVE, f"1.2.3.4,c/n1,{FROM},,{word}", 2) for word in ("true", "YES", "1", " yes", "shared", "No")),
+        (FIVE, f" 1.2.3.4,c/n1,{FROM},,", 2),
+        (FIVE, f",c/n1,{FROM},,", 2),
+        (FIVE, f'1.2.3.4,c/n1,{FROM},,"', 2),
+        ("address,node,from,to", f"1.2.3.4,c/n1,{FROM},", 1),
+        ("address,node,from,to,Shared", f"1.2.3.4,c/n1,{FROM},,yes", 1),
+        (FIVE + ",shared", f"1.2.3.4,c/n1,{FROM},,yes,", 1),
+        ("", "", 1),
     ],
 )
-def test_lease_lists_out_of_form_are_refused(text: bytes) -> None:
-    with pytest.raises(SourceRefused):
-        read_leases(text)
+def test_lease_lists_out_of_form_are_refused_by_line(header: str, line: str, number: int) -> None:
+    with pytest.raises(SourceRefused, match=f"line {number} of"):
+        read_leases(f"{header}\n{line}".encode())
+
+
+def test_a_lease_list_that_is_no_text_is_refused() -> None:
+    with pytest.raises(SourceRefused, match="UTF-8"):
+        read_leases(b"\xff\xfe")
+
+
+@pytest.mark.parametrize(("word", "shared"), [("", False), ("no", False), ("yes", True)])
+def test_a_lease_is_shared_where_it_says_so(word: str, shared: bool) -> None:
+    assert [Lease("1.2.3.4", "c/n1", 0, 1 << 62, shared)] == read_leases(
+        f"shared,{FIVE[:-7]}\n{word},1.2.3.4,c/n1,{FROM},\n\n".encode()
+    )

@@ -125,6 +125,12 @@ def test_a_plain_source_is_taken(tmp_path: Path) -> None:
         source(source_name="oracle"),
         source(rows=7),  # rows that no segment commits
         source(rows="0"),
+        source(rows=-1),
+        *(source(quarantined=n) for n in (None, -5, True, "1", "9007199254740993", [1])),
+        source(lines=1, quarantined=2),
+        source(lines=3, quarantined=2, duplicates=2),
+        source(lines=-1),
+        source(duplicates="1"),
         source() + source(),
         [Draft("attribution_run", "acme", "attribution", T0, RUN | {"grace_ns": "315360000000000000"})],
         [Draft("attribution_run", "acme", "attribution", T0, RUN | {"sql_digest": "00" * 32})],
