@@ -15,6 +15,7 @@ from __future__ import annotations
 import re
 from datetime import UTC, datetime
 from itertools import islice
+from urllib.parse import unquote
 
 from evidence.sources.base import Info, Line, Row, Unparsed, event_id, present, text_of
 
@@ -57,10 +58,14 @@ _MAX_PLACES = 32  # places looked at for the six values: a line made of them is 
 _FIELDS = re.compile(r'["-](?s:.*)["-]')
 _GAP = re.compile(r'(?<=["-]) (?=["-])')
 _MAX_EXTRA = 4  # fields after the 27th that are kept by position, without a meaning
-_SECRET_QUERY = re.compile(
-    r"(?i)([?&](?:x-amz-signature|x-amz-security-token|x-amz-credential|signature|awsaccesskeyid|sig|"
-    r"token|access_token|password|secret)=)[^&\s\"]*"
+_SECRETS = frozenset(
+    {"x-amz-signature", "x-amz-security-token", "x-amz-credential", "signature", "awsaccesskeyid", "sig"}
+    | {"token", "access_token", "password", "secret"}
 )
+_PART = re.compile(r"[^&\s]+")
+_PARAMETER = re.compile(r"(?:^|[?;])([^?;=]+)=")
+_ENCODED_BEGIN = re.compile(r"[?&;]")
+_NESTED = 3  # times that a part is decoded in search of an address inside the address
 _ADDRESS = re.compile(r"[0-9a-fA-F.:]{2,45}")
 _SESSION = re.compile(
     r"arn:aws[a-z-]*:sts::\d{12}:assumed-role/[^/\s]+/slurm\.([A-Za-z0-9_-]+)\.(\d+(?:_\d+)?)"
@@ -96,9 +101,27 @@ def parse(line: Line) -> Row:
     if ip is not None and not _ADDRESS.fullmatch(str(ip)):
         raise Unparsed("remote address is out of form")
     row |= _job_hint(fields)
-    for name in ("request_uri", "referer"):
-        row[name] = None if row[name] is None else _SECRET_QUERY.sub(r"\1REDACTED", str(row[name]))
+    for name in ("request_uri", "referer", "user_agent"):
+        row[name] = None if row[name] is None else _redacted(str(row[name]))
     return present(row)
+
+
+def _redacted(text: str, nested: int = _NESTED) -> str:
+    """The text without values of parameters that open something, however their names are written."""
+    return _PART.sub(lambda m: _redacted_part(m[0], nested), text)
+
+
+def _redacted_part(part: str, nested: int) -> str:
+    """What stands between `&` or blanks. A value ends there and not at `;`: a secret may hold one."""
+    for m in _PARAMETER.finditer(part):
+        if _ENCODED_BEGIN.split(unquote(m[1]))[-1].strip().lower() in _SECRETS:
+            part = part[: m.end()] + "REDACTED"
+            break
+    plain = unquote(part) if nested else part
+    if plain != part and _redacted(plain, nested - 1) != plain:  # an address inside the address
+        name, equals, _ = part.partition("=")
+        return name + equals + "REDACTED" if equals else "REDACTED"
+    return part
 
 
 def _time_ns(text: str) -> int:

@@ -54,7 +54,9 @@ def test_a_line_that_could_mislead_or_block_is_quarantined(change: dict) -> None
         s3(**change)
 
 
-@pytest.mark.parametrize("filling", [' "', '" "', " -", '" 200 - 1 1 1 1 "', "- ", "% "])
+@pytest.mark.parametrize(
+    "filling", [' "', '" "', " -", '" 200 - 1 1 1 1 "', "- ", "% ", "%3F", ";a=%41", "?=", "%253F"]
+)
 def test_a_long_hostile_line_costs_little(filling: str) -> None:
     begin = time.process_time()
     with contextlib.suppress(Unparsed):
