@@ -99,6 +99,8 @@ class ListenerProtocol(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:  # noqa: D102 - uvicorn's
         self._in_headers = False
+        if self._header_bytes > LIMITS.http_header_bytes and self._head_octets() > LIMITS.http_header_bytes:
+            raise ValueError("header too large")  # uvicorn: 400, and it closes
         self._header_bytes = 0
         if self._header_timer is not None:
             self._header_timer.cancel()
@@ -112,6 +114,11 @@ class ListenerProtocol(HttpToolsProtocol):
             if self._exchange is None:
                 self._make_scope()
                 self._begin_asgi()
+
+    def _head_octets(self) -> int:
+        """Octets of a head that is complete: it may have come with its body, in one piece."""
+        line = len(self.parser.get_method()) + len(self.url) + len("  HTTP/1.1\r\n\r\n")
+        return line + sum(len(name) + len(value) + len(": \r\n") for name, value in self.headers)
 
     def _begin_asgi(self) -> None:
         if len(self.pipeline) >= LIMITS.http_pipeline:

@@ -334,10 +334,14 @@ async def test_endless_headers_are_cut_off(material: Material) -> None:
 async def test_headers_end_within_their_bound_or_are_refused(material: Material) -> None:
     start, end = b"GET / HTTP/1.1\r\nhost: localhost\r\n", b"\r\n\r\n"
     filler = b"x-filler: ".ljust(LIMITS.http_header_bytes - len(start + end), b"a")
+    posted = start.replace(b"GET", b"POST") + b"content-length: %d\r\n\r\n" % len(filler)
     async with serving(ListenerSpec("api", echo)) as listeners:
         for head, rest, status in (
             (start + filler, end, b"200"),
             (start + filler + b"a" * (len(end) + 1), b"", b"400"),
+            (start + filler + end, b"", b"200"),
+            (start + filler + b"a" + end, b"", b"400"),
+            (posted + filler, b"", b"200"),
         ):
             client = await Client.connect(listeners.port("api"), None)
             client.writer.write(head)
