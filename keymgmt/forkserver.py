@@ -62,6 +62,7 @@ class ForkServer:
                 stdin=subprocess.PIPE,
                 stdout=output,
                 stderr=output,
+                start_new_session=True,  # a Ctrl-C is for whoever started us
             )
         deadline = time.monotonic() + START_S
         while time.monotonic() < deadline and process.poll() is None:

@@ -21,11 +21,12 @@ import threading
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from evidence import durable
 from keymgmt.errors import OpenBaoNotReady
 from keymgmt.limits import LIMITS, Limits
 
@@ -39,6 +40,7 @@ _SHIM: Final = (
     "os.execv(sys.argv[2],sys.argv[2:])"
 )
 
+AUDIT: Final = "log/audit.log"  # OpenBao keeps it: relative, so that the folder may be moved or restored
 _CONFIG: Final = """\
 ui = false
 disable_mlock = true
@@ -93,6 +95,7 @@ class OpenBaoChild:
         self._process: subprocess.Popen[bytes] | None = None
         self._starts: list[float] = []
         self._context = ssl.create_default_context(cafile=str(tls.ca_file))
+        self.halted: Callable[[], bool] = lambda: False  # whether nobody waits for it any more
         self.port, self._cluster_port = 0, 0
 
     @property
@@ -139,18 +142,21 @@ class OpenBaoChild:
                 stdout=log,
                 stderr=log,
                 env=_environment(),
+                cwd=self.folder,
                 start_new_session=True,
             )
         self._starts.append(time.monotonic())
 
     def wait_active(self) -> None:
-        """Initialise and unseal as needed; return when health says active.
+        """Initialise and unseal as needed; return when health says active, or nobody waits any more.
 
         Raises:
             OpenBaoNotReady: see `start`.
         """
         deadline = time.monotonic() + self._limits.openbao_ready_s
         while time.monotonic() < deadline:
+            if self.halted():
+                return
             if not self.alive():
                 raise self._not_ready("OpenBao ended while it started")
             status = self.health()
@@ -211,7 +217,10 @@ class OpenBaoChild:
 
     def forget_root(self) -> None:
         """Remove the root token from the state folder; call after it was revoked."""
-        write_private(self.folder / "unseal.json", {"v": 1, "unseal_key": self.secrets().unseal_key})
+        self._keep({"v": 1, "unseal_key": self.secrets().unseal_key})
+
+    def _keep(self, document: Mapping[str, Any]) -> None:
+        durable.replace(self.folder / "unseal.json", (json.dumps(document).encode(),))
 
     def _not_ready(self, why: str) -> OpenBaoNotReady:
         return OpenBaoNotReady(why, fix=f"read {self.folder}/log/openbao.log")
@@ -224,7 +233,7 @@ class OpenBaoChild:
         if status != 200:
             raise OpenBaoNotReady(f"OpenBao refused to initialise ({status})")
         doc = {"v": 1, "unseal_key": body["keys_base64"][0], "root_token": body["root_token"]}
-        write_private(self.folder / "unseal.json", doc)
+        self._keep(doc)
 
     def _unseal(self) -> None:
         if not (self.folder / "unseal.json").exists():
@@ -257,19 +266,24 @@ class OpenBaoChild:
         """Ports of the first start, kept in the folder; a taken one is an error, not a silent move."""
         kept = self.folder / "ports.json"
         if kept.exists():
-            doc = json.loads(kept.read_text())
-            self.port, self._cluster_port = doc["port"], doc["cluster_port"]
+            try:
+                doc = json.loads(kept.read_text())
+                self.port, self._cluster_port = int(doc["port"]), int(doc["cluster_port"])
+            except (ValueError, KeyError, TypeError):
+                raise OpenBaoNotReady(
+                    f"{kept} cannot be read", fix="remove it: new ports are taken then"
+                ) from None
         if not self.port:
             with socket.socket() as one, socket.socket() as two:
                 one.bind(("127.0.0.1", 0))
                 two.bind(("127.0.0.1", 0))
                 self.port, self._cluster_port = one.getsockname()[1], two.getsockname()[1]
-            kept.write_text(json.dumps({"port": self.port, "cluster_port": self._cluster_port}))
+            ports = {"port": self.port, "cluster_port": self._cluster_port}
+            durable.replace(kept, (json.dumps(ports).encode(),))
 
     def _config(self) -> str:
         where = {
             "data": self.folder / "data",
-            "audit": self.folder / "log" / "audit.log",
             "cert": self.tls.cert_file,
             "key": self.tls.key_file,
         }
@@ -278,23 +292,12 @@ class OpenBaoChild:
             raise OpenBaoNotReady(
                 "a path has a character that HCL would read", fix="choose another state folder"
             )
-        return _CONFIG.format(port=self.port, cluster_port=self._cluster_port, **absolute)
+        return _CONFIG.format(port=self.port, cluster_port=self._cluster_port, audit=AUDIT, **absolute)
 
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):
     def redirect_request(self, *_args: Any, **_kwargs: Any) -> None:
         return None
-
-
-def write_private(path: Path, document: Mapping[str, Any]) -> None:
-    """Write a small secret document, 0600, whole or not at all, durable before it replaces the old one."""
-    fresh = path.with_name(f".{path.name}.new")
-    handle = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with os.fdopen(handle, "w") as file:
-        json.dump(document, file)
-        file.flush()
-        os.fsync(file.fileno())
-    fresh.replace(path)
 
 
 def _binary() -> str:

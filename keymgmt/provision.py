@@ -16,12 +16,13 @@ from pathlib import Path
 from string import Template
 from typing import Any, Final
 
+from evidence import durable
 from keymgmt.bao import Address, AppRole, BaoSession
 from keymgmt.custody import Enrolment
 from keymgmt.custody_openbao import OpenBaoStore, read_epoch
 from keymgmt.errors import CustodyRefused, CustodyUnavailable, EpochMismatch, RightsRefused
 from keymgmt.limits import LIMITS, Limits
-from keymgmt.openbao import OpenBaoChild, write_private
+from keymgmt.openbao import OpenBaoChild
 
 SERVICE_ROLES: Final = ("conductor", "gate", "ledger", "enroller", "provisioner")
 POLICIES: Final = ("agent", "enrol", *SERVICE_ROLES)
@@ -90,7 +91,7 @@ def _set_up(address: Address, root: str, kept: Path, networks: Networks) -> None
             _revoke_leftover(session)
             return
         setup(session, epoch=1, networks=networks)
-        write_private(kept, _credentials(session, epoch=1))
+        durable.replace(kept, (json.dumps(_credentials(session, epoch=1)).encode(),))
         session.revoke_self()
     finally:
         session.close()

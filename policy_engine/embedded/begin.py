@@ -17,7 +17,7 @@ from policy_engine.embedded.ca import Authority, Pair
 from policy_engine.embedded.contact import Contact
 from policy_engine.embedded.processes import Processes, Wanted
 from policy_engine.embedded.schema import Migration
-from policy_engine.embedded.state import StateFolder
+from policy_engine.embedded.state import StateFolder, read_kept
 from policy_engine.errors import StartError
 
 LISTENERS: Final = ("admission", "api", "agents")
@@ -109,7 +109,7 @@ class Beginning:
             StartError: One cannot be listened on; nothing has been started yet.
         """
         file = self.state.folder("run") / "ports.json"
-        kept: dict[str, int] = json.loads(file.read_text("utf-8")) if file.exists() else {}
+        kept = read_kept(file)
         ports = {}
         for name in LISTENERS:
             wanted = int(getattr(self.settings, f"{name}_port"))

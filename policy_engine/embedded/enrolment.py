@@ -34,10 +34,12 @@ def enrol_all(requests: Iterable[Mapping[str, Any]]) -> None:
         text=True,
         timeout=60,
         check=False,
+        start_new_session=True,  # a Ctrl-C in between must not leave half of the agents enrolled
     )
     if done.returncode != 0:
-        why = done.stdout.strip().splitlines()[-1:] or ["the enrolment process ended at once"]
-        raise StartError(f"enrolment: {why[0]}", fix="see logs/ in the state folder, then start again")
+        said = done.stdout.strip().splitlines()[-1:]
+        why = said[0] if said and ": " in said[0] else "its process ended before the last agent was enrolled"
+        raise StartError(f"enrolment: {why}", fix="see logs/ in the state folder, then start again")
 
 
 def main() -> int:

@@ -27,6 +27,11 @@ def stands_at(database: Path) -> str | None:
             row = db.execute("SELECT version_num FROM alembic_version").fetchone()
         except sqlite3.OperationalError:
             return None
+        except sqlite3.DatabaseError as error:
+            raise StartError(
+                f"{database} cannot be read as a database ({error})",
+                fix="restore it from a backup, or start anew with another state folder",
+            ) from None
     return str(row[0]) if row else None
 
 
@@ -46,6 +51,7 @@ class Migration:
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.PIPE,
                 text=True,
+                start_new_session=True,  # a Ctrl-C in between must not end it half-way
             )
 
     def wait(self) -> None:

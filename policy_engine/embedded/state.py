@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import fcntl
 import hashlib
+import json
 import os
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from policy_engine.embedded.plain import in_words
-from policy_engine.errors import SettingsError, StateFolderBusyError
+from policy_engine.errors import SettingsError, StartError, StateFolderBusyError
 
 # sun_path holds 108 octets with its NUL; agents' names and suffixes need the rest.
 SOCKET_FOLDER_MAX: Final = 56
@@ -49,7 +50,12 @@ class StateFolder:
         try:
             state.root.mkdir(parents=True, exist_ok=True, mode=0o700)
             for name in _FOLDERS:
-                (state.root / name).mkdir(exist_ok=True, mode=0o700)
+                folder = state.root / name
+                folder.mkdir(exist_ok=True, mode=0o700)
+                folder.chmod(0o700)
+            # SQLite's other files take its mode; the folder may be one that others can enter.
+            os.close(os.open(state.database, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+            state.database.chmod(0o600)
         except OSError as error:
             raise SettingsError(
                 f"state folder {state.root} cannot be used: {in_words(error)[0]}",
@@ -131,6 +137,21 @@ class UpLock:
             os.ftruncate(self._fd, 0)
             os.close(self._fd)
             self._fd = None
+
+
+def read_kept(file: Path) -> dict[str, Any]:
+    """What a start before this one chose and kept; nothing at the first.
+
+    Raises:
+        StartError: It is damaged; names the file.
+    """
+    try:
+        kept = json.loads(file.read_text("utf-8")) if file.exists() else {}
+    except ValueError:
+        kept = None
+    if not isinstance(kept, dict):
+        raise StartError(f"{file} cannot be read", fix="remove it: ports are chosen anew then")
+    return kept
 
 
 def holder(state: StateFolder) -> int | None:

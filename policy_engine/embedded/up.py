@@ -13,9 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-import signal
 import sys
-import threading
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -25,6 +23,7 @@ from policy_engine.embedded.contact import Contact
 from policy_engine.embedded.logfile import log_to
 from policy_engine.embedded.plain import in_words
 from policy_engine.embedded.state import StateFolder, UpLock
+from policy_engine.embedded.stop import Stop
 from policy_engine.errors import SettingsError, StartError
 
 WATCH_SECONDS: Final = 0.5
@@ -77,6 +76,15 @@ class Says:
     def __init__(self, out: TextIO) -> None:
         self._out = out
         self._began = time.monotonic()
+        self._stopping = False
+
+    def stopping(self) -> None:
+        """Said once; safe in a signal handler, which may interrupt a line that is being written."""
+        if not self._stopping:
+            self._stopping = True
+            text = f"  {time.monotonic() - self._began:5.1f} s  stopping\n"
+            with contextlib.suppress(OSError, ValueError):
+                os.write(self._out.fileno(), text.encode())
 
     def step(self, text: str) -> None:
         """One line with the seconds since the start."""
@@ -107,7 +115,7 @@ class Up:
 
     def __init__(self, settings: Any, state: StateFolder, says: Says, *, allow_faults: bool) -> None:
         self.settings, self.state, self.says, self.allow_faults = settings, state, says, allow_faults
-        self.stop = threading.Event()
+        self.stop = Stop()
         self.bao: Any = None
         self.processes: Any = None
         self.database: Any = None
@@ -117,31 +125,39 @@ class Up:
 
     def run(self) -> int:
         """Start, watch, stop."""
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            if number != signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:  # nohup: stay
-                signal.signal(number, lambda *_: self.stop.set())
-        self._start()
-        self._greet()
+        self.stop.on_signals(self.says.stopping)
+        for step in (self._begin, self._serve, self._link, self._greet):
+            if self.stop.is_set():
+                return 0
+            step()
         return self._watch()
 
     # --- start ------------------------------------------------------------------------------------------
 
-    def _start(self) -> None:
+    def _begin(self) -> None:
         from policy_engine.embedded.begin import Beginning
 
-        begin = Beginning(self.settings, self.state, allow_faults=self.allow_faults)
+        begin = self.beginning = Beginning(self.settings, self.state, allow_faults=self.allow_faults)
         self.bao, self.processes = begin.bao, begin.processes
+        self.bao.halted = self.stop.is_set
         begin.spawn()
         self.says.line(f"Sluicegate on {self.state.root}")
-        from policy_engine.embedded.looped import LoopThread  # seconds of imports, while others start
+        import policy_engine.embedded.looped  # noqa: F401 - seconds of imports, while others start
 
         begin.wait_processes()
+        self.database = begin.database
+
+    def _serve(self) -> None:
+        from policy_engine.embedded.looped import LoopThread
+
         self.says.step("OpenBao is active (raft, TLS, audit); database and fork server are ready")
         self.contact.answered()
-        self.database = begin.database
-        self.loop = LoopThread(begin.parts(self.describe, self.contact))
+        self.loop = LoopThread(self.beginning.parts(self.describe, self.contact))
         self.loop.start()
         self.says.step("control plane listens")
+
+    def _link(self) -> None:
+        begin = self.beginning
         begin.start_links()
         self.contact.answered()  # it provisioned them
         adopted = len(self.processes.adopted)
@@ -235,7 +251,7 @@ class Up:
     def end(self) -> None:
         """End what runs, however far it came, in an order in which nothing is cut off from what it needs."""
         if self.loop is not None:
-            self.says.step("stopping")
+            self.says.stopping()
             self.loop.stop()
         if self.processes is not None:
             self.processes.stop()

@@ -18,6 +18,7 @@ from typing import Any, Final
 from evidence import durable
 from keymgmt.drivers.software_ports import free_ports
 from keymgmt.model import LinkSpec
+from policy_engine.embedded.state import read_kept
 
 HOST: Final = "127.0.0.1"
 PORTS_PER_LINK: Final = 8
@@ -90,7 +91,7 @@ def _pair(bind: int, peer: int) -> dict[str, list[Any]]:
 
 def load_or_make(file: Path, sockets: Path, links: Iterable[str]) -> Wiring:
     """The wiring of a state folder; links that are new get ports, the others keep theirs."""
-    stored = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
+    stored = read_kept(file)
     ports: dict[str, list[int]] = dict(stored.get("ports", {}))
     canary = stored.get("canary") or secrets.token_hex(16)
     missing = [name for name in links if name not in ports]
