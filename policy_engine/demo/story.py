@@ -21,10 +21,11 @@ from policy_engine.demo.stage import Stage
 
 PSS_LIMIT_MIB: Final = 700
 SECONDS_LIMIT: Final = 90
+INTERRUPTED: Final = 130  # the exit code of a program that SIGINT ended
 
 
 def run(out: Path, *, keep: bool = False) -> int:
-    """Tell the story; returns 0 when every statement held, else 1.
+    """Tell the story; returns 0 when every statement held, 1 when one did not, 130 when it was interrupted.
 
     Args:
         out: Folder for package, PDF, HTML and logs; made anew.
@@ -47,10 +48,15 @@ def run(out: Path, *, keep: bool = False) -> int:
     except (StepFailedError, DoorClosedError) as error:
         if str(error) not in story.failed:
             story.check(False, str(error))
-    except KeyboardInterrupt:
-        story.check(False, "interrupted")
-    finally:
-        _end(story, stage, out, package, keep=keep)
+    except BaseException as error:
+        stage.memory.stop()
+        stage.stop()
+        _tidy(stage, out, keep=keep)
+        if isinstance(error, KeyboardInterrupt):
+            story.say(f"interrupted: everything is stopped; logs are in {out / 'logs'}")
+            return INTERRUPTED
+        raise
+    _end(story, stage, out, package, keep=keep)
     return 1 if story.failed else 0
 
 
@@ -70,6 +76,12 @@ def _interrupt(*_: object) -> None:
     raise KeyboardInterrupt
 
 
+def _tidy(stage: Stage, out: Path, *, keep: bool) -> None:
+    _copy_logs(stage.state / "logs", out / "logs")
+    if not keep:
+        shutil.rmtree(stage.state, ignore_errors=True)
+
+
 def _end(story: Story, stage: Stage, out: Path, package: Path | None, *, keep: bool) -> None:
     """Stop everything, print the figures and where to look."""
     story.chapter(6, "Where to look", "The system stops; what it left behind is yours to read.")
@@ -84,7 +96,7 @@ def _end(story: Story, stage: Stage, out: Path, package: Path | None, *, keep: b
         f"each second (limit {PSS_LIMIT_MIB})",
     )
     story.check(seconds < SECONDS_LIMIT, f"{seconds:.0f} seconds in all (limit {SECONDS_LIMIT})")
-    _copy_logs(stage.state / "logs", out / "logs")
+    _tidy(stage, out, keep=keep)
     if package is not None:
         _unpack_reports(package, out)
         story.table(
@@ -98,8 +110,6 @@ def _end(story: Story, stage: Stage, out: Path, package: Path | None, *, keep: b
             ],
             words=2,
         )
-    if not keep:
-        shutil.rmtree(stage.state, ignore_errors=True)
     here = min(os.path.relpath(out), str(out), key=len)
     story.say("")
     story.say("Next:", "dim")
