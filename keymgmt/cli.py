@@ -44,7 +44,9 @@ class Fail(Exception):  # noqa: N818 - an answer for people, not a fault
 @app.command()
 def links(  # noqa: PLR0917 - typer reads options from the signature
     link: str | None = typer.Argument(None, help="One link; all when left out."),
-    why: bool = typer.Option(False, "--why", help="Name the first check that stands in the way."),
+    why: bool = typer.Option(
+        False, "--why", help="Name the first check that stands in the way, and the next step."
+    ),
     state: Path | None = STATE,
     api: str | None = API,
     token_file: Path | None = TOKEN,
@@ -257,8 +259,15 @@ def explain(entry: Mapping[str, Any]) -> str:
         last_why = f" ({entry['last_why']})" if entry.get("last_why") else ""
         lines.append(f"  last rotation: {entry['last_end']}{last_why}")
     if posture:
-        lines.append(f"  gate: {posture.get('state')}, posture {posture.get('posture')}")
-        lines += [f"  posture: {posture['message']}"] if posture.get("message") else []
+        order = entry.get("gate") or {}
+        by = (
+            f" by order ({str(order.get('reason')).replace('_', ' ')})"
+            if order.get("order") == "closed"
+            else ""
+        )
+        lines.append(f"  gate: {posture.get('state')}{by}, posture {posture.get('posture')}")
+        message = posture.get("message")
+        lines += [f"  posture: {message}"] if message and message != why.get("detail") else []
     if why.get("next"):
         lines.append(f"  next: {why['next']}")
     return "\n".join(lines)

@@ -1,4 +1,4 @@
-"""What `links` and `links --why` say of a link: its standing, and the first check that stands in the way."""
+"""What scheduler and journal say of a link. Posture and gate are added by `policy_engine.gate.why`."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class LinkStatus:
         live: {"an", "key_ids", "secy", "born_ns", "rotation"} or None before the first key.
         rotation: the open rotation.
         waiting: what it waits for, "read by cw-gcp-1-a".
-        why: the first check that stands in the way; check "ok" when none does.
+        why: the first check of the scheduler that stands in the way; check "ok" when none does.
         custody: why the key store did not answer, "" when it did.
         recent: newest rotations, newest first.
     """

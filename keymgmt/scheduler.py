@@ -1,6 +1,7 @@
 """Whether a link's next rotation may start now, and if not, the first check that says no. Pure.
 
-The same chain answers the reconcile loop ("start, with this reason") and `links --why` ("wait, because").
+The same chain answers the reconcile loop ("start, with this reason") and `links --why` ("wait, because"),
+where posture and gate are asked after it (`policy_engine.gate.why`).
 At most one rotation runs on a link or its diverse partner, so that a pair never loses both at once.
 """
 

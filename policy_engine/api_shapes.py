@@ -42,7 +42,7 @@ class DecisionOut(Shape):
 
 
 class WhyOut(Shape):
-    """The first check that keeps a rotation from starting."""
+    """The first check of scheduler, posture and gate that is not good; "ok" when all are."""
 
     check: str
     detail: str

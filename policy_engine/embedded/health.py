@@ -15,7 +15,7 @@ from evidence.database import Database
 from evidence.errors import StoreUnavailable
 from policy_engine.embedded.contact import Contact
 
-POSTURE_AGE_SECONDS: Final = 5.0  # the gate looks four times a second; a sample is good for 5 s at least
+POSTURE_AGE_SECONDS: Final = 5.0  # the gate looks four times a second; evidence ends by itself besides
 LATE_SECONDS: Final = 5.0  # a tick is signed within a fraction of a second
 LOOK_SECONDS: Final = 1.0  # between two looks at the ticks
 _LAST_TICKS: Final = "SELECT time_ns, note IS NOT NULL FROM ledger_tick ORDER BY tick DESC LIMIT 2"

@@ -17,12 +17,13 @@ from evidence.ledger import Ledger
 from evidence.view import StoredRecord
 from keymgmt.conductor import Conductor
 from keymgmt.errors import RotationRefused
-from keymgmt.scheduler import never_keyed
+from keymgmt.scheduler import Wait, never_keyed
 from policy_engine.admission.deps import AdmissionDeps
 from policy_engine.admission.judge import Judged, judge
 from policy_engine.admission.protocol import parse
 from policy_engine.errors import BadReview, CouldNotTell, NotFound, UsageError
 from policy_engine.gate.loop import Gate
+from policy_engine.gate.why import first
 from policy_engine.grants import Principal, Reach
 from policy_engine.resources.objects import one_of
 
@@ -234,17 +235,17 @@ class EmbeddedServices:
 
     async def _link(self, name: str) -> Json:
         declared = self._admission.resources().links[name]
-        posture = self._gate.postures().get(name)
         told: dict[str, Any] = {"link": name, "encryption": declared.encryption, "keyed": False, "live": None}
         try:
             status = await self._conductor.status(name)
             told |= status.to_json()
+            why = status.why
             if away := self._key_store_away():
                 told["waiting"] = [*told.get("waiting", ()), f"the key store, which is away: {away}"]
         except RotationRefused:
             why = never_keyed(declared.encryption)
-            told["why"] = {"check": why.check, "detail": why.detail, "next": why.next}
-        judged = self._gate.judged(name)
+        shown, judged = self._gate.shown(name), self._gate.judged(name)
+        posture, finding = shown if shown is not None else (None, None)
         if posture is not None:
             told["posture"] = {
                 "state": posture.state,
@@ -253,8 +254,9 @@ class EmbeddedServices:
                 "since_ns": str(posture.since_ns),
                 "fresh_until_ns": str(posture.fresh_until_ns),
                 "generation": posture.generation,
-                "message": judged.message if judged is not None else "",
+                "message": finding.message if finding is not None else "",
             }
+        told["ends"] = {side: self._end(name, side) for side in ("a", "b")} if judged is not None else {}
         if judged is not None:
             standing = judged.standing
             told["gate"] = {
@@ -263,7 +265,10 @@ class EmbeddedServices:
                 "since_ns": str(standing.since_ns),
             }
             told["exposure_ms"] = self._exposure(name)
-        told["ends"] = {side: self._end(name, side) for side in ("a", "b")} if judged is not None else {}
+        if name not in self._bare():  # of a link that nothing keys its declaration is all there is to say
+            shut = {end["agent"] for end in told["ends"].values() if end.get("path") == "closed"}
+            why = first(why, posture, finding, self._gate.standing(name), shut)
+        told["why"] = _why(why)
         return told
 
     def _end(self, name: str, side: str) -> Json:
@@ -302,6 +307,10 @@ def _record(record: StoredRecord, *, sensitive: bool) -> Json:
     if sensitive:
         shown["sensitive"] = parts.sensitive_fields()
     return shown
+
+
+def _why(wait: Wait) -> Json:
+    return {"check": wait.check, "detail": wait.detail, "next": wait.next}
 
 
 def _plain(value: Any) -> Any:

@@ -17,6 +17,8 @@ from policy_engine.gate.posture import EndView, LinkView
 CLEAN_SAMPLES: Final = 2  # the first could still bound an interval that began before the repair
 PROVE_SECONDS: Final = 10  # probes are a few per second; without one for so long nothing is proved
 _SECOND: Final = 1_000_000_000
+LONGEST_SAMPLING_NS: Final = 30 * _SECOND  # between two samples of a living agent, whatever the ttl
+MARGIN_NS: Final = _SECOND  # for the way of a sample and a busy host
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,8 +128,14 @@ class KeyState:
 
 
 def fresh_for_ns(spec: LinkSpec) -> int:
-    """How long one sample of a link may be relied on: one ttl, at least five seconds."""
-    return max(spec.profile.ttl_ns, 5 * _SECOND)
+    """How long one sample of a link may be relied on: until the next is due, then for arm.
+
+    An agent that died just before its next sample leaves a path that its data plane has shut by then; a
+    path may not carry new work for longer. A living agent sends a sample with each pull of a permit, at
+    a third of its ttl (`Agent._permit_pass`).
+    """
+    sampling_ns = min(spec.profile.ttl_ns // 3, LONGEST_SAMPLING_NS)
+    return spec.profile.arm_ns + sampling_ns + MARGIN_NS
 
 
 def link_view(spec: LinkSpec, keys: KeyState, tracks: tuple[EndTrack | None, EndTrack | None]) -> LinkView:
@@ -139,7 +147,7 @@ def link_view(spec: LinkSpec, keys: KeyState, tracks: tuple[EndTrack | None, End
         cipher=spec.profile.cipher,
         cipher_in_use=keys.cipher,
         ends=(end_view(agents[0], tracks[0]), end_view(agents[1], tracks[1])),
-        has_agents=all(agents),
+        agents=agents,
         keyed=keys.keyed,
         parked=keys.parked,
         key_since_ns=keys.key_since_ns,

@@ -26,7 +26,15 @@ from policy_engine.gate import rows
 from policy_engine.gate.gather import EndTrack, KeyState, fold, link_view, report
 from policy_engine.gate.judged import Judged, assess, differs, turning_points
 from policy_engine.gate.orders import Standing
-from policy_engine.gate.posture import NO_AGENTS, NOT_REQUIRED, LinkPosture, LinkView
+from policy_engine.gate.posture import (
+    NO_AGENTS,
+    NOT_REQUIRED,
+    Finding,
+    LinkPosture,
+    LinkView,
+    as_of,
+    check_samples,
+)
 
 STEP_SECONDS: Final = 0.25
 SETTLE_NS: Final = 10 * 1_000_000_000  # after a start: agents reconnect within their longest retry
@@ -75,6 +83,17 @@ class Gate:
     def judged(self, link: str) -> Judged | None:
         """The last judgement of a keyed link."""
         return self._judged.get(link)
+
+    def shown(self, link: str) -> tuple[LinkPosture, Finding | None] | None:
+        """What admission goes by at this moment, and the finding behind it; None before a judgement."""
+        posture, now = self._postures.get(link), self.ports.clock()
+        if posture is None:
+            return None
+        told, judged, spec = as_of(posture, now), self._judged.get(link), self.ports.links().get(link)
+        if judged is None or spec is None or told.posture == "encrypted":
+            return told, None
+        finding = judged.finding if told.reason == posture.reason else check_samples(self.view(spec), now)
+        return told, finding or Finding(told.reason, "unknown", told.reason.replace("_", " "))
 
     def track(self, link: str, endpoint: str) -> EndTrack | None:
         """The newest sample of one end, with what follows from the ones before."""

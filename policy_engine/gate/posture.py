@@ -16,7 +16,7 @@ Classes of reason (each closes in its own way, see ``gate.permits``):
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Literal
 
 Encryption = Literal["required", "none"]
@@ -48,7 +48,8 @@ class LinkPosture:
 
     Attributes:
         encryption: What the Link declares.
-        state: ``open`` only while both ends report an open path; ``none`` when the link has no agents.
+        state: ``open`` only while both ends report an open path: an end that is silent reports none, though
+            its agent may hold the path; ``none`` when the link has no agents.
         posture: The verdict.
         reason: Reason constant of the first failing check, or ``encrypted``.
         since_ns: When this (posture, reason) began.
@@ -63,6 +64,22 @@ class LinkPosture:
     since_ns: int
     fresh_until_ns: int
     generation: int
+
+
+def is_fresh(fresh_until_ns: int, now_ns: int) -> bool:
+    """Whether evidence counts now. The one rule: judging, showing and the pack `encryption` go by it."""
+    return now_ns < fresh_until_ns
+
+
+def as_of(posture: LinkPosture, now_ns: int) -> LinkPosture:
+    """What a posture that was judged before says now: of evidence that has ended nothing is left."""
+    if is_fresh(posture.fresh_until_ns, now_ns):
+        return posture
+    state: State = "closed" if posture.state == "open" else posture.state
+    if posture.posture != "encrypted":
+        return replace(posture, state=state)
+    ended = posture.fresh_until_ns
+    return replace(posture, state=state, posture="unknown", reason=STALE_SAMPLE, since_ns=ended)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +123,7 @@ class LinkView:
         cipher: Declared cipher suite.
         cipher_in_use: What the journal says the key in use was made for, empty when it does not say.
         ends: Last word of each end, ``None`` before its first sample.
-        has_agents: Whether both endpoints name an agent.
+        agents: Names of the agents that keep the ends, empty where there is none.
         keyed: Whether a first keying ever completed.
         parked: Whether the journal holds a parked rotation.
         key_since_ns: When the key in use was selected (0: unknown).
@@ -120,7 +137,7 @@ class LinkView:
     cipher: str
     cipher_in_use: str
     ends: tuple[EndView | None, EndView | None]
-    has_agents: bool
+    agents: tuple[str, str]
     keyed: bool
     parked: bool
     key_since_ns: int
@@ -131,11 +148,15 @@ class LinkView:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One failing check: the constant, its class, and a sentence for a person."""
+    """One failing check: the constant, its class, a sentence for a person, and the operator's next step.
+
+    The step is empty where there is nothing to do but wait.
+    """
 
     reason: str
     reason_class: ReasonClass
     message: str
+    fix: str = ""
 
 
 Check = Callable[[LinkView, int], Finding | None]
@@ -149,7 +170,7 @@ def check_declared(view: LinkView, _now_ns: int) -> Finding | None:
     """A link that declares no encryption, or has no agents, can prove nothing."""
     if view.encryption == "none":
         return Finding(NOT_REQUIRED, "unknown", "the link declares no encryption and is never keyed")
-    if not view.has_agents:
+    if not all(view.agents):
         return Finding(NO_AGENTS, "unknown", "no agents: give both endpoints of the Link an agent")
     return None
 
@@ -159,7 +180,12 @@ def check_protection(view: LinkView, _now_ns: int) -> Finding | None:
     for end in _present(view):
         if not (end.protect and end.encrypt) and view.keyed:
             if end.off_samples >= 2 or end.reported is not None:
-                return Finding(ENCRYPTION_OFF, "violation", f"{end.agent} reports that encryption is off")
+                return Finding(
+                    ENCRYPTION_OFF,
+                    "violation",
+                    f"{end.agent} reports that encryption is off",
+                    f"turn encryption on at the end of {end.agent}; the gate reopens when that is measured",
+                )
             return Finding(
                 UNCONFIRMED, "unknown", f"{end.agent}: encryption off in one sample, not confirmed"
             )
@@ -172,7 +198,10 @@ def check_measured(view: LinkView, _now_ns: int) -> Finding | None:
         code = end.reported or end.measured
         if code is not None:
             return Finding(
-                code, "violation", f"{end.agent} measured {code}; repair it, then the gate reopens"
+                code,
+                "violation",
+                f"{end.agent} measured {code.replace('_', ' ')}",
+                f"repair the end of {end.agent}; the gate reopens when that is measured",
             )
     return None
 
@@ -186,36 +215,48 @@ def check_keyed(view: LinkView, _now_ns: int) -> Finding | None:
 
 def check_samples(view: LinkView, now_ns: int) -> Finding | None:
     """Both ends have spoken, recently enough."""
-    for end in view.ends:
+    for end, agent in zip(view.ends, view.agents, strict=True):
         if end is None:
-            return Finding(NO_SAMPLE, "unknown", "an end has sent no sample yet")
-        if now_ns - end.received_ns > view.fresh_for_ns:
-            age = (now_ns - end.received_ns) // 1_000_000_000
-            return Finding(STALE_SAMPLE, "unknown", f"the last sample of {end.agent} is {age} s old")
+            why = f"{agent} has sent no sample since the control plane started"
+            return Finding(NO_SAMPLE, "unknown", why, f"start or repair agent {agent}")
+        if not _speaks(view, end, now_ns):
+            age, bound = ((now_ns - end.received_ns) / 1e9, view.fresh_for_ns / 1e9)
+            why = f"the last sample of {agent} is {age:.1f} s old; one is relied on for {bound:.1f} s"
+            return Finding(STALE_SAMPLE, "unknown", why, f"start or repair agent {agent}")
     return None
+
+
+def _speaks(view: LinkView, end: EndView, now_ns: int) -> bool:
+    return is_fresh(end.received_ns + view.fresh_for_ns, now_ns)
 
 
 def check_guard(view: LinkView, _now_ns: int) -> Finding | None:
     """Without a guard a failing SecY could pass frames in clear."""
     for end in _present(view):
         if not end.guard:
-            return Finding(GUARD_MISSING, "unknown", f"{end.agent} reports no guard on the wire")
+            return Finding(
+                GUARD_MISSING,
+                "unknown",
+                f"{end.agent} reports no guard on the wire",
+                f"start the data plane of {end.agent} with its guard",
+            )
     return None
 
 
 def check_keys(view: LinkView, _now_ns: int) -> Finding | None:
     """Each end transmits with a key."""
-    for end in view.ends:
+    for end, agent in zip(view.ends, view.agents, strict=True):
         if end is None or end.tx_key_id is None:
-            return Finding(KEY_UNKNOWN, "unknown", "an end has no transmit key")
+            why = f"{agent} reports no transmit key: a new one follows by itself"
+            return Finding(KEY_UNKNOWN, "unknown", why)
     return None
 
 
 def check_cipher(view: LinkView, _now_ns: int) -> Finding | None:
     """What runs is what is declared now."""
     if view.cipher_in_use and view.cipher_in_use != view.cipher:
-        why = f"the key in use is {view.cipher_in_use}, the profile declares {view.cipher}: rotate the link"
-        return Finding(CIPHER_DIFFERS, "policy", why)
+        why = f"the key in use is {view.cipher_in_use}, the profile declares {view.cipher}"
+        return Finding(CIPHER_DIFFERS, "policy", why, f"sluicegate rotate {view.name}")
     return None
 
 
@@ -223,21 +264,28 @@ def check_proof(view: LinkView, now_ns: int) -> Finding | None:
     """A green interface is not evidence: probes must have been decrypted at both ends."""
     for end in _present(view):
         if now_ns - end.proved_ns > view.prove_within_ns:
-            return Finding(NOT_PROVED, "unknown", f"{end.agent} has decrypted no probe of its peer recently")
+            return Finding(
+                NOT_PROVED,
+                "unknown",
+                f"{end.agent} has decrypted no probe of its peer recently",
+                f"look at the wire and at the data planes of {' and '.join(view.agents)}",
+            )
     return None
 
 
 def check_parked(view: LinkView, _now_ns: int) -> Finding | None:
     """A parked rotation leaves an end's transmit key unknown."""
     if view.parked:
-        return Finding(PARKED, "unknown", "a rotation is parked: bring the agent back, see `links --why`")
+        fix = f"start or repair agents {' and '.join(view.agents)}"
+        return Finding(PARKED, "unknown", "a rotation is parked: an end cannot be read", fix)
     return None
 
 
 def check_age(view: LinkView, now_ns: int) -> Finding | None:
     """A key past its hard age carries no new work."""
     if view.hard_age_ns and view.key_since_ns and now_ns - view.key_since_ns > view.hard_age_ns:
-        return Finding(HARD_AGE, "unknown", "the key in use is older than hardAge: rotate the link")
+        why = "the key in use is older than hardAge"
+        return Finding(HARD_AGE, "unknown", why, f"sluicegate rotate {view.name}")
     return None
 
 
@@ -268,11 +316,12 @@ def first_finding(view: LinkView, now_ns: int) -> Finding | None:
     return None
 
 
-def state_of(view: LinkView) -> State:
-    """Open only while both ends report an open path."""
-    if view.encryption == "none" or not view.has_agents:
+def state_of(view: LinkView, now_ns: int) -> State:
+    """Open only while both ends report an open path; what a silent end last said is no report."""
+    if view.encryption == "none" or not all(view.agents):
         return "none"
-    return "open" if all(end is not None and end.path_open for end in view.ends) else "closed"
+    reports = (end is not None and _speaks(view, end, now_ns) and end.path_open for end in view.ends)
+    return "open" if all(reports) else "closed"
 
 
 def fresh_until(view: LinkView) -> int:
@@ -299,7 +348,7 @@ def judge(
     if finding is not None:
         verdict = "violation" if finding.reason_class == "violation" else "unknown"
     reason = ENCRYPTED if finding is None else finding.reason
-    state = state_of(view)
+    state = state_of(view, now_ns)
     since, generation = now_ns, 1
     if previous is not None:
         same = (previous.posture, previous.reason) == (verdict, reason)

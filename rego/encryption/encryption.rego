@@ -41,8 +41,8 @@ violations contains {
 #     {kind} "{name}" would be read over link "{link}" (flow "{flow}"), which is not proved encrypted since
 #     {since_ns:time}: {reason:words} (gate {state}, posture {posture})
 #   fix: >-
-#     retry when `sluicegate links --why {link}` shows the link open, or keep the pod at the site that holds
-#     the data by its node selector
+#     retry when `sluicegate links --why {link}` says ok, or keep the pod at the site that holds the data by
+#     its node selector
 #   severity: critical
 #   controls: ["NIST-800-53:SC-8(1)", "NIST-800-53:CA-7", "ISO-27001:A.8.24"]
 #   exceptable: false

@@ -26,9 +26,20 @@ LINK = {
     "last_end": "rolled back",
     "last_why": "check values differ",
 }
+SILENT = {
+    "link": "silent",
+    "why": {
+        "check": "stale sample",
+        "detail": "the last sample of x is 12 s old",
+        "next": "start or repair agent x",
+    },
+    "posture": {"state": "closed", "posture": "unknown", "message": "the last sample of x is 12 s old"},
+    "gate": {"order": "closed", "reason": "stale_sample"},
+}
 ANSWERS: dict[tuple[str, str], tuple[int, Any]] = {
     ("GET", "/v1/links"): (200, {"links": [LINK]}),
     ("GET", "/v1/links/cw-gcp-1"): (200, LINK),
+    ("GET", "/v1/links/silent"): (200, SILENT),
     ("POST", "/v1/links/cw-gcp-1/rotate"): (202, {"rotation": "r" * 32, "link": "cw-gcp-1"}),
     ("POST", "/v1/links/busy/rotate"): (409, {"detail": "a rotation is open", "fix": "see --why"}),
     ("GET", "/v1/links/page"): (200, "not an object"),
@@ -95,6 +106,17 @@ def test_why_names_the_check_and_the_next_command(state: Path) -> None:
         "check values differ",
     ):
         assert expected in output
+
+
+def test_a_closed_gate_is_shown_with_its_reason_and_nothing_is_said_twice(state: Path) -> None:
+    code, output = run("links", "silent", "--why", "--state", str(state))
+    assert 0 == code
+    assert [
+        "silent: stale sample",
+        "  because: the last sample of x is 12 s old",
+        "  gate: closed by order (stale sample), posture unknown",
+        "  next: start or repair agent x",
+    ] == output.splitlines()
 
 
 def test_rotate_says_what_it_asked_for(state: Path) -> None:

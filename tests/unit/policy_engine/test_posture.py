@@ -34,7 +34,7 @@ def view(a=None, b=None, **changes):
         "cipher": "GCM-AES-XPN-256",
         "cipher_in_use": "GCM-AES-XPN-256",
         "ends": (a or end(), b or end("l-b", tx="k2")),
-        "has_agents": True,
+        "agents": ("l-a", "l-b"),
         "keyed": True,
         "parked": False,
         "key_since_ns": NOW - 60 * S,
@@ -54,7 +54,7 @@ def test_two_proving_ends_are_encrypted_and_open():
 
 CASES = {
     "no encryption declared": (view(encryption="none"), p.NOT_REQUIRED, "unknown"),
-    "no agents": (view(has_agents=False), p.NO_AGENTS, "unknown"),
+    "no agents": (view(agents=("", "l-b")), p.NO_AGENTS, "unknown"),
     "never keyed": (view(keyed=False), p.NEVER_KEYED, "unknown"),
     "off twice": (view(end(encrypt=False, off_samples=2)), p.ENCRYPTION_OFF, "violation"),
     "off once, reported by the agent": (
