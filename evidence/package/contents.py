@@ -139,7 +139,7 @@ def _check_rows(rng: Range, packed: Sequence[PackedRecord]) -> None:
             body = orjson.loads(record.public)
             name, rows = str(body.get("object_id")), body.get("rows")
             table = said if kind == "source_object" else committed
-            if name in table or type(rows) is not int or rows < 0:
+            if name in table or type(rows) is not int:
                 raise Malformed(f"{rng.scope} {record.seq}: an object counted twice, or without a count")
             if kind == "source_object" and not _counts_fit(body):
                 raise Malformed(f"{rng.scope} {record.seq}: lines of an object are counted wrongly, or not")

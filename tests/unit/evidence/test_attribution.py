@@ -314,6 +314,7 @@ FROM = "1970-01-01T00:00:00Z"
         (FIVE, f"1.2.3.4,c/n1,1970-01-02T00:00:00Z,{FROM},", 2),
         (FIVE, f"\n1.2.3.4,c/n1,{FROM},,\n1.2.3.4,c/n2,{FROM}", 4),  # cut off: neither open nor unshared
         (FIVE, f"1.2.3.4,c/n1,{FROM},", 2),
+        ("shared,address,node,from,to", f",1.2.3.4,c/n1,{FROM}", 2),
         (FIVE, f"1.2.3.4,c/n1,{FROM},,,yes", 2),
         *((FIVE, f"1.2.3.4,c/n1,{FROM},,{word}", 2) for word in ("true", "YES", "1", " yes", "shared", "No")),
         (FIVE, f" 1.2.3.4,c/n1,{FROM},,", 2),
