@@ -2,13 +2,15 @@
 
 The first resource set of a new state folder is accepted by a ``bootstrap`` record with its digest. A
 later change is a ``resource_set`` record; where it widens what is allowed, embedded mode applies it and
-says so with ``widened_unapproved`` (a production role would refuse it until two people approved).
+says so with ``widened_unapproved`` (a production role would refuse it until two people approved), and with
+a warning for as long as it is in force.
 """
 
 from __future__ import annotations
 
 import json
 from collections import Counter
+from collections.abc import Sequence
 from typing import Any, Final
 
 from sqlalchemy import Connection, insert, select
@@ -21,6 +23,7 @@ from policy_engine.rules.bundle import Bundle
 from policy_engine.store import AcceptedBundleRow, AcceptedResourcesRow
 
 SOURCE: Final = "composition"
+_LOOKED_AT: Final = 32  # newest widenings that are compared with what is in force
 _RESOURCES = AcceptedResourcesRow.__table__  # type: ignore[attr-defined]
 _BUNDLES = AcceptedBundleRow.__table__  # type: ignore[attr-defined]
 
@@ -55,9 +58,8 @@ def accept_resources(conn: Connection, resources: ResourceSet, folder: str, now_
     else:
         drafts = [("resource_set", common | total)]
         if widened:
-            drafts.append(
-                ("widened_unapproved", common | {"previous_digest": last["digest"], "changes": widened})
-            )
+            told = {"previous_digest": last["digest"], "changes": widened[:200]}
+            drafts.append(("widened_unapproved", common | told))
     for kind, public in drafts:
         outbox.put(conn, Draft(kind, "estate", SOURCE, now_ns, public), now_ns=now_ns)
     return generation
@@ -75,7 +77,34 @@ def _widening(body: str, resources: ResourceSet) -> list[str]:
     except (ValueError, KeyError, TypeError):
         return ["the set before cannot be read by this release: everything counts as widened"]
     changes = diff(before, resources).widening
-    return [f"{one.kind}/{one.name} {one.path}: {one.widening}"[:300] for one in changes][:200]
+    return [f"{one.kind}/{one.name} {one.path}: {one.widening}"[:300] for one in changes]
+
+
+def unapproved(conn: Connection, resources: ResourceSet) -> list[str]:
+    """What is in force now although it was a widening that nobody approved, one sentence each.
+
+    What was taken back since is not in force any more.
+
+    Args:
+        conn: A transaction.
+        resources: What is in force.
+    """
+    generation = _RESOURCES.c.generation
+    widened = select(generation).where(_RESOURCES.c.accepted_as == "widened")
+    newest = conn.execute(widened.order_by(generation.desc()).limit(_LOOKED_AT)).scalars().all()
+    before = select(_RESOURCES.c.body).where(generation.in_([one - 1 for one in newest]))
+    bodies = conn.execute(before.order_by(generation)).scalars()
+    return list(dict.fromkeys(said for body in bodies for said in _widening(str(body), resources)))
+
+
+def warning(widened: Sequence[str]) -> list[str]:
+    """A line of `sluicegate status` about `unapproved`; none where nothing is."""
+    if not widened:
+        return []
+    many, more = len(widened), f" and {len(widened) - 1} more" if len(widened) > 1 else ""
+    changes = "1 change that widens" if many == 1 else f"{many} changes that widen"
+    took = f"{changes} what declared state allows took effect unapproved ({widened[0]}{more})"
+    return [f"declared state: {took}: production needs approvals"]
 
 
 def accept_bundle(conn: Connection, bundle: Bundle, trusted_by: str, now_ns: int) -> None:

@@ -63,6 +63,8 @@ def lines(told: Mapping[str, Any]) -> list[str]:
         (name, str(status[name])) for name in ("ledger", "key_store", "spool", "conductor") if name in status
     ]
     rows.append(("links", _links(links)))
+    said = {"not ready", *(name.replace("_", " ") for name, _ in rows)}
+    rows += [("warning", one) for one in status.get("warnings", ()) if one.partition(":")[0] not in said]
     return [f"  {name.replace('_', ' '):<10} {value}" for name, value in rows]
 
 

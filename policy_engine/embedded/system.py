@@ -159,6 +159,7 @@ class System:
         for file, token in tokens.items():
             durable.replace(file, (token.get_secret_value().encode(),))
         self._accepted_bundle = self.bundle.bundle_digest
+        self.unapproved = await parts.database.read(lambda conn: accept.unapproved(conn, parts.resources))
         self.resources = parts.resources.with_generation(generation)
         self.links = keyed_links(self.resources)
         self.bare = bare_links(self.resources)
@@ -383,7 +384,10 @@ class System:
             **parts,
             "ledger_signed_ns": str(self.signed.last_ns or "") or None,
             **told,
-            "warnings": warnings({**parts, **told}, self.not_ready()),
+            "warnings": [
+                *warnings({**parts, **told}, self.not_ready()),
+                *accept.warning(self.unapproved),
+            ],
         }
 
     # --- stop -------------------------------------------------------------------------------------------

@@ -5,7 +5,7 @@ import yaml
 
 from evidence.database import Database
 from evidence.records import decode_frame
-from policy_engine.embedded.accept import accept_bundle, accept_resources
+from policy_engine.embedded.accept import accept_bundle, accept_resources, unapproved, warning
 from policy_engine.embedded.begin import example_estate
 from policy_engine.gate.verdicts import VerdictBatch, links_of_tenants
 from policy_engine.resources.load import load, parse
@@ -61,6 +61,45 @@ def test_a_widening_is_named_and_a_narrowing_is_not_called_one(database):
     assert ["bootstrap", "resource_set", "widened_unapproved", "resource_set"] == kinds
     (said,) = [public["changes"] for kind, public in records(database) if kind == "widened_unapproved"]
     assert "NamespaceBinding/acme-train gate" in said[0]
+
+
+ADVISORY, WIDER = {"gate": "advisory"}, {"gate": "advisory", "undeclared": "closed-world"}
+IN_FORCE = {
+    "the first set": ([], 0),
+    "one widening": ([ADVISORY], 1),
+    "two at once": ([WIDER], 2),
+    "two one after the other": ([ADVISORY, WIDER], 2),
+    "one taken back": ([ADVISORY, {}], 0),
+    "one of two taken back": ([WIDER, ADVISORY], 1),
+    "narrowed and widened again": ([{"regions": ["us-east-04a"]}, {}], 1),
+}
+
+
+@pytest.mark.parametrize("name", IN_FORCE)
+def test_a_widening_is_warned_of_for_as_long_as_it_is_in_force(database, name):
+    steps, count = IN_FORCE[name]
+    accept(database, load(example_estate()))
+    for fields in steps:
+        accept(database, changed(**fields))
+    now = changed(**steps[-1]) if steps else load(example_estate())
+    found = database.read_sync(lambda conn: unapproved(conn, now))
+    assert count == len(found), found
+    said = warning(found)
+    assert bool(count) == bool(said)
+    for line in said:
+        assert f"{count} change" in line
+        assert "unapproved" in line
+        assert "production needs approvals" in line
+
+
+def test_a_set_before_that_cannot_be_read_is_warned_of(database):
+    accept(database, load(example_estate()))
+    database.write_sync(
+        lambda conn: conn.exec_driver_sql("UPDATE accepted_resources SET body = '[7]'") and None
+    )
+    accept(database, changed(gate="required", regions=["us-east-04a"]))
+    now = changed(regions=["us-east-04a"])
+    assert "cannot be read" in warning(database.read_sync(lambda conn: unapproved(conn, now)))[0]
 
 
 def test_a_bundle_is_recorded_once(database):

@@ -7,6 +7,7 @@ import pytest
 from evidence.database import Database
 from evidence.errors import StoreUnavailable
 from keymgmt.errors import CustodyRefused, CustodyUnavailable
+from policy_engine.embedded.ask import lines
 from policy_engine.embedded.contact import Contact
 from policy_engine.embedded.health import SignedTicks, floor, warnings
 
@@ -128,3 +129,26 @@ def test_warnings_name_what_is_not_well():
     assert [] == warnings({"ledger": "appends", "key_store": "active"}, {})
     told = warnings({"ledger": "appends", "key_store": "away: no answer for 9 s"}, {"spool": "full"})
     assert ["not ready: spool: full", "key store: away: no answer for 9 s"] == told
+
+
+def test_status_shows_each_warning_once():
+    told = {
+        "missing": {"spool": "disk full"},
+        "status": {
+            "ledger": "unsigned since noon",
+            "key_store": "active",
+            "warnings": [
+                "not ready: spool: disk full",
+                "ledger: unsigned since noon",
+                "declared state: 1 change that widens took effect unapproved",
+            ],
+        },
+        "links": [],
+    }
+    assert [
+        "  ready      NO: spool: disk full",
+        "  ledger     unsigned since noon",
+        "  key store  active",
+        "  links      ",
+        "  warning    declared state: 1 change that widens took effect unapproved",
+    ] == lines(told)
