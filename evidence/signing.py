@@ -143,7 +143,7 @@ def key_history(trusted: VerifierKey, changes: Iterable[Mapping[str, Any]], orig
     if not len(after) == len(before) == len(verified):  # 2
         raise KeyHistoryInvalid("a signing key is replaced or announced twice")
     first = trusted
-    for _ in verified:  # in a ring there is no first key: it ends anywhere, and a key comes twice below
+    for _ in verified:  # in a ring it ends anywhere, and one change is counted twice below
         if first not in before or (old := before[first].old) is None:
             break
         first = old
@@ -152,8 +152,7 @@ def key_history(trusted: VerifierKey, changes: Iterable[Mapping[str, Any]], orig
     while keys[-1] in after and len(sizes) < len(verified):
         sizes.append(after[keys[-1]].size)
         keys.append(after[keys[-1]].new)
-    whole = len(sizes) + (first in before) == len(verified) and len(set(keys)) == len(keys)
-    if not whole or sizes != sorted(sizes):  # 3
+    if len(sizes) + (first in before) != len(verified) or sizes != sorted(sizes):  # 3
         raise KeyHistoryInvalid("a signing-key change is not connected to the trusted key, or out of order")
     return KeyHistory(tuple(keys), tuple(sizes))
 

@@ -7,6 +7,7 @@ import errno
 import os
 import threading
 from collections.abc import Iterator
+from concurrent.futures import Future
 from dataclasses import replace
 from pathlib import Path
 
@@ -37,7 +38,7 @@ def texts(spool: Spool) -> list[str]:
 
 
 class Held:
-    """An fdatasync that waits until it is let go, then fails or not."""
+    """An fdatasync that waits until it is let go; the first one then fails, where it is told to."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, error: OSError | None) -> None:
         self.reached, self.let_go = threading.Event(), threading.Event()
@@ -47,8 +48,9 @@ class Held:
     def __call__(self, descriptor: int) -> None:
         self.reached.set()
         assert self.let_go.wait(20)
-        if self._error is not None:
-            raise self._error
+        error, self._error = self._error, None
+        if error is not None:
+            raise error
         self._real(descriptor)
 
 
@@ -80,6 +82,20 @@ async def test_a_spool_that_is_stopping_takes_nothing_more_and_keeps_what_it_too
     await asyncio.gather(taken, stopping)
     spool.start()
     assert ["taken"] == texts(spool)
+
+
+def test_a_loop_that_is_closed_holds_up_no_other_waiter(spool: Spool, monkeypatch) -> None:
+    held, waits = Held(monkeypatch, None), Future()
+
+    async def submit() -> None:
+        spool.submit(0, b"nobody waits")
+        await asyncio.to_thread(held.reached.wait, 20)
+
+    asyncio.run(submit())
+    spool._submit(1, b"waits", waits)
+    held.let_go.set()
+    waits.result(20)
+    assert ["nobody waits", "waits"] == texts(spool)
 
 
 def test_what_was_refused_does_not_come_back_after_a_restart(spool: Spool, monkeypatch) -> None:
