@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from evidence import dsse, durable
 from evidence.canonical import u64
 from evidence.checkpoint import Signer, VerifierKey, open_checkpoint, verifier_of
-from evidence.errors import EvidenceError, ExportRefused, NotInLedger
+from evidence.errors import EvidenceError, ExportRefused, NotCanonical, NotInLedger
 from evidence.package import container, figures, html, pdf
 from evidence.package.collect import Collected, collect
 from evidence.package.contents import (
@@ -178,12 +178,12 @@ def build(got: Collected, signer: Signer) -> dict[str, bytes]:
     members |= {segment_name(i): _lines(lines) for i, lines in got.segments.items()}
     try:
         tables, value = tabulate(predicate, got.contents, got.segments)
-    except Malformed as why:
+        members[FIGURES] = figures.encode(value)
+    except (Malformed, NotCanonical) as why:
         raise ExportRefused(f"the records cannot be tabulated: {why}") from None
     except duckdb.Error:
         raise ExportRefused("the records cannot be tabulated: values that no table can hold") from None
     members |= tables
-    members[FIGURES] = figures.encode(value)
     members[HTML], members[PDF] = html.render(value), pdf.render(value)
     members[MANIFEST] = manifest(members)
     body = statement(hashlib.sha256(members[MANIFEST]).hexdigest(), predicate)
@@ -224,7 +224,7 @@ def _write(out: Path, members: Mapping[str, bytes]) -> str:
 
 def _replace(path: Path, parts: Iterable[bytes | memoryview]) -> None:
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        durable.make_folder(path.parent)
         durable.replace(path, parts)
     except OSError as why:
         raise ExportRefused(f"{path.name} cannot be written ({why.strerror})") from None

@@ -119,6 +119,7 @@ def verify(path: Path, trust: Trust) -> Verdict:
 
     Raises:
         PackageInvalid: the first wrong thing, with step, member and record.
+        Unavailable: there is too little memory here; nothing is said of the package.
     """
     try:
         with path.open("rb") as file:

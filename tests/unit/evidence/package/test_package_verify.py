@@ -101,6 +101,16 @@ def test_a_window_that_has_not_begun_makes_no_package(world: World) -> None:
         world.export(window=(T0 + 2 * DAY, T0 + 3 * DAY))
 
 
+def test_figures_that_no_json_of_ours_can_hold_make_no_package(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = figures.figures
+    monkeypatch.setattr(figures, "figures", lambda *args: real(*args) | {"labels": 1 << 60})
+    with pytest.raises(ExportRefused, match="cannot be tabulated"):
+        world.export(name="wide.zip")
+    assert not (world.folder / "wide.zip").exists()
+
+
 def test_clocks_that_differ_make_the_range_begin_earlier(tmp_path: Path) -> None:
     db = Database(tmp_path / "l.db")
     db.start()
