@@ -121,6 +121,8 @@ class StrictRequest(Request):
             return _decode(body)
         except RecursionError:
             raise HTTPException(400, "the body is nested too deeply") from None
+        except msgspec.ValidationError:  # all that a decoder without a type can object to in good JSON
+            raise HTTPException(400, "the body holds a number that is out of range") from None
         except (msgspec.MsgspecError, ValueError):
             raise HTTPException(400, "the body is not JSON in UTF-8") from None
 

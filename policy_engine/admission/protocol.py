@@ -64,6 +64,8 @@ def parse(body: bytes | bytearray) -> Review:
         document = _decode(body)
     except RecursionError:
         raise _no_review("the body is nested too deeply", uid_at_begin(body)) from None
+    except msgspec.ValidationError:  # all that a decoder without a type can object to in good JSON
+        raise _no_review("the body holds a number that is out of range", uid_at_begin(body)) from None
     except (msgspec.MsgspecError, ValueError):
         # The decoder's text may quote the body: it is dropped on purpose.
         raise _no_review("the body is not JSON in UTF-8", uid_at_begin(body)) from None

@@ -172,6 +172,8 @@ def facts(
         manifests = read_manifests(_read(file), namespace=namespace)
     except ObjectUnreadable as error:
         raise ObjectUnreadable(f"{file}: {error}", fix=error.fix) from None
+    if not manifests:
+        raise ObjectUnreadable("the files hold no object", fix="name a file that holds one")
     for manifest in manifests:
         result = draw(manifest.request, lookup, cluster=cluster)
         typer.echo(orjson.dumps(result, option=orjson.OPT_SORT_KEYS).decode())

@@ -8,6 +8,7 @@ keys are refused, and dates stay text.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
@@ -20,6 +21,8 @@ from policy_engine.limits import LIMITS
 
 _BASE: Final = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _DEPTH: Final = 200  # levels; the composer of the YAML library is recursive
+_TEXTS: Final = ("name", "generateName", "namespace")  # of metadata: what an object is judged by
+_Path = tuple[str | int, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,14 +57,60 @@ def read_manifests(data: bytes, *, namespace: str = "default") -> list[Manifest]
         raise ObjectUnreadable(f"line {line}: not UTF-8", fix="save it as UTF-8") from None
     documents = _json(text) if text.lstrip()[:1] in {"{", "["} else _yaml(text)
     out: list[Manifest] = []
-    for index, document in enumerate(documents):
-        out += [Manifest(index, r) for r in _requests(document, index, namespace)]
+    for index, (document, node) in enumerate(documents):
+        try:
+            out += [Manifest(index, r) for r in _requests(document, index, namespace)]
+        except _Misfit as error:
+            raise error.said(index, node) from None
         if len(out) > LIMITS.object_documents:
             raise ObjectUnreadable(f"more than {LIMITS.object_documents} objects", fix="split the file")
     return out
 
 
-def _requests(document: Any, index: int, namespace: str) -> Iterator[Mapping[str, Any]]:
+class _Misfit(Exception):  # noqa: N818 - becomes an ObjectUnreadable once its line is known
+    """A field of an object holds what the API server would refuse there."""
+
+    def __init__(self, path: _Path, value: Any, due: str) -> None:
+        super().__init__()
+        self.path, self.value, self.due = path, value, due
+
+    def said(self, index: int, node: yaml.Node | None) -> ObjectUnreadable:
+        """With the line and the value as they are written in a YAML file."""
+        at, where, written = node, f"document {index}", str(self.value)
+        for step in self.path:
+            at = _child(at, step)
+        if at is not None and at.start_mark:
+            where = f"line {at.start_mark.line + 1}"
+        if isinstance(at, yaml.ScalarNode):
+            written = at.value
+        field = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in self.path)
+        quote = self.due == "a text" and isinstance(self.value, (int, float))
+        fix = f'put it in quotes: "{written[:60]}"' if quote else ""
+        return ObjectUnreadable(f"{where}: {field[1:]}: {self.due} is due here", fix=fix)
+
+
+def _child(node: yaml.Node | None, step: str | int) -> yaml.Node | None:
+    if isinstance(node, yaml.SequenceNode) and isinstance(step, int):
+        return node.value[step]  # type: ignore[no-any-return]
+    if isinstance(node, yaml.MappingNode):
+        return next((value for key, value in node.value if key.value == step), None)
+    return None
+
+
+def _check_texts(document: Mapping[str, Any], at: _Path) -> None:
+    """Refuse what would be judged under another name or namespace than is written: YAML reads 0123 as 83."""
+    metadata = document.get("metadata")
+    if metadata is None:
+        return
+    if not isinstance(metadata, dict):
+        raise _Misfit((*at, "metadata"), metadata, "a map")
+    for name in _TEXTS:
+        value = metadata.get(name)
+        if value is not None and not isinstance(value, str):
+            raise _Misfit((*at, "metadata", name), value, "a text")
+
+
+def _requests(document: Any, index: int, namespace: str, at: _Path = ()) -> Iterator[Mapping[str, Any]]:
     if document is None:
         return
     if not isinstance(document, dict):
@@ -72,8 +121,8 @@ def _requests(document: Any, index: int, namespace: str) -> Iterator[Mapping[str
     if kind == "AdmissionReview" and isinstance(request, dict):
         yield request
     elif isinstance(kind, str) and kind.endswith("List") and isinstance(items, list):
-        for item in items:
-            yield from _requests(_of_list(item, document), index, namespace)
+        for number, item in enumerate(items):
+            yield from _requests(_of_list(item, document), index, namespace, (*at, "items", number))
     elif not isinstance(kind, str) and {"object", "oldObject"} & document.keys():
         if "operation" not in document:
             raise ObjectUnreadable(f"document {index}: a request without an operation", fix="say CREATE")
@@ -83,6 +132,7 @@ def _requests(document: Any, index: int, namespace: str) -> Iterator[Mapping[str
             f"document {index}: no kind", fix="a Kubernetes object has apiVersion and kind"
         )
     else:
+        _check_texts(document, at)
         yield request_for(document, namespace=namespace)
 
 
@@ -94,15 +144,18 @@ def _of_list(item: Any, listed: Mapping[str, Any]) -> Any:
     return {"apiVersion": listed.get("apiVersion"), "kind": kind, **item}
 
 
-def _json(text: str) -> list[Any]:
+def _json(text: str) -> list[tuple[Any, None]]:
     try:
-        return [json.loads(text, object_pairs_hook=_no_twins, parse_constant=_no_constant)]
+        read = json.loads(
+            text, object_pairs_hook=_no_twins, parse_constant=_no_constant, parse_float=_no_infinity
+        )
     except json.JSONDecodeError as error:
         raise ObjectUnreadable(f"line {error.lineno}: not JSON: {error.msg.lower()}") from None
     except RecursionError:
         raise ObjectUnreadable("nested too deeply") from None
     except ValueError as error:
         raise ObjectUnreadable(f"not JSON: {str(error)[:100]}") from None
+    return [(read, None)]
 
 
 def _no_twins(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -118,11 +171,18 @@ def _no_constant(name: str) -> Any:
     raise ObjectUnreadable(f"{name} is no JSON number")
 
 
-def _yaml(text: str) -> list[Any]:
+def _no_infinity(written: str) -> float:
+    value = float(written)
+    if math.isinf(value):
+        raise ObjectUnreadable(f"the number {written[:60]} is out of range")
+    return value
+
+
+def _yaml(text: str) -> list[tuple[Any, yaml.Node]]:
     try:
         _bounded(text)
         nodes = list(yaml.compose_all(text, Loader=_BASE))
-        return [_value(node, {}) for node in nodes]
+        return [(_value(node, {}), node) for node in nodes]
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
         where = f"line {mark.line + 1}: " if mark else ""

@@ -127,22 +127,35 @@ def _object(source: Source, data: Any) -> tuple[Source, Located | None, list[Pro
         message = f"an object is due here: a map with {', '.join(_ENVELOPE)}"
         return source, None, [source.problem((), message)]
     problems = _envelope(source, data)
-    kind = KINDS.get(source.kind)
-    if kind is None:
-        return source, None, problems
     spec, metadata = data.get("spec"), data.get("metadata")
-    if not isinstance(spec, dict) or not isinstance(metadata, dict):
-        return source, None, problems
-    if "name" in spec:
-        problems.append(source.problem(("spec", "name"), 'unknown field "name"', "it stands in metadata"))
-    values = {**spec, "name": metadata.get("name")}
-    if values["name"] is None:
-        del values["name"]
+    kind = KINDS.get(source.kind)
+    if isinstance(spec, dict):
+        if "name" in spec:
+            problems.append(source.problem(("spec", "name"), 'unknown field "name"', "it stands in metadata"))
+        if kind is None:
+            problems += _of_no_kind(source, spec)
+    else:
+        spec, kind = {}, None
+    values = {key: value for key, value in spec.items() if key != "name"} if kind is not None else {}
+    if isinstance(metadata, dict) and metadata.get("name") is not None:
+        values["name"] = metadata["name"]
+    model = kind or Resource  # what is common to all kinds can be judged without one
     try:
-        resource = kind.model_validate(values)
+        resource = model.model_validate(values)
     except ValidationError as error:
-        return source, None, [*problems, *(_explain(source, kind, e) for e in error.errors())]
+        said = (e for e in error.errors() if isinstance(metadata, dict) or e["loc"] != ("name",))
+        return source, None, [*problems, *(_explain(source, model, e) for e in said)]
     return source, None if problems else Located(resource, source), problems
+
+
+def _of_no_kind(source: Source, spec: Mapping[str, Any]) -> list[Problem]:
+    """Fields that are wrong whatever the kind is meant to be."""
+    known = {field for kind in KINDS.values() for field in _fields(kind, ())}
+    return [
+        source.problem(("spec", key), f'no kind has a field "{key}"', nearest(key, known))
+        for key in spec
+        if key not in known and key != "name"
+    ]
 
 
 def _envelope(source: Source, data: Mapping[str, Any]) -> list[Problem]:

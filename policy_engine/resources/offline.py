@@ -59,7 +59,7 @@ def decide_files(
         except ObjectUnreadable as error:
             raise ObjectUnreadable(f"{name}: {error}", fix=error.fix) from None
     if not manifests:
-        raise ObjectUnreadable("the files hold no object")
+        raise ObjectUnreadable("the files hold no object", fix="name a file that holds one")
     asked = [(name, m, cluster or _cluster_of(m, resources)) for name, m in manifests]
     lookup = StaticLookup(_objects(manifests), namespace=namespace)
     postures = _assumed(resources, encrypted=assume_encrypted)

@@ -81,6 +81,21 @@ def test_the_uid_comes_back_from_where_the_octets_show_it(raw: bytes) -> None:
 
 
 @pytest.mark.parametrize(
+    ("written", "why"),
+    [
+        (b"1e999", "a number that is out of range"),
+        (b"-1e999", "a number that is out of range"),
+        (b"NaN", "not JSON in UTF-8"),
+        (b'"\xff"', "not JSON in UTF-8"),
+    ],
+)
+def test_good_json_with_a_number_that_is_none_is_not_called_bad_json(written: bytes, why: str) -> None:
+    with pytest.raises(BadReview, match=why) as info:
+        protocol.parse(body(name="NUMBER").replace(b'"NUMBER"', written))
+    assert (info.value.status, info.value.uid) == (400, UID)
+
+
+@pytest.mark.parametrize(
     "raw",
     [
         b'{"request":{"uid":"a\\u0062"}} x',

@@ -315,6 +315,7 @@ def test_decide_takes_its_input_literally(client: TestClient, database: Database
     [
         b"{",
         b'{"cluster": "c", "request": {"a": NaN}}',
+        b'{"cluster": "c", "request": {"a": 1e999}}',
         b'{"cluster": "c", "request": {"a": "\\ud800 tail"}}',
         b'{"cluster": "c", "request": ' + b'{"a":' * 100_000 + b"1" + b"}" * 100_001,
         b"\xff\xfe",
@@ -325,6 +326,7 @@ def test_json_that_cannot_be_read_is_a_400(client: TestClient, database: Databas
     answer = client.post("/v1/decide", content=body, headers=headers)
     assert answer.status_code == 400
     assert answer.json()["status"] == 400
+    assert ("out of range" in answer.text) == (b"1e999" in body)
 
 
 def test_a_body_over_the_limit_is_refused(client: TestClient, database: Database) -> None:

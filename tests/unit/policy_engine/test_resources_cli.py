@@ -202,6 +202,18 @@ def test_facts_takes_lists_reviews_and_requests():
         ("a: &a [*a]\nkind: Pod\n", "alias refers"),
         (b"\xff\xfe", "not UTF-8"),
         ("? [a]\n: 1\n", "not a name"),
+        ('{"kind": "X", "a": 1e999}', "1e999 is out of range"),
+        ("", "hold no object"),
+        ("# nothing\n---\n", "hold no object"),
+        ("kind: Pod\nmetadata:\n  name: 0123\n", 'line 3: metadata.name: a text is due here\n  fix: put it in quotes: "0123"'),
+        ("kind: Pod\nmetadata: {name: p, namespace: 1_0}\n", 'line 2: metadata.namespace: a text is due here\n  fix: put it in quotes: "1_0"'),
+        ("kind: Job\nmetadata: {generateName: yes}\n", 'metadata.generateName: a text is due here\n  fix: put it in quotes: "yes"'),
+        ("kind: Job\nmetadata: {name: [a]}\n", "line 2: metadata.name: a text is due here"),
+        ("kind: Job\nmetadata: x\n", "line 2: metadata: a map is due here"),
+        ("kind: List\nitems:\n- kind: Pod\n  metadata: {name: p}\n- kind: Pod\n  metadata:\n    name: 1.0\n", "line 7: items[1].metadata.name: a text"),
+        ("a: &n {name: 0x1f}\nkind: Pod\nmetadata: *n\n", 'line 1: metadata.name: a text is due here\n  fix: put it in quotes: "0x1f"'),
+        ("kind: Pod\n---\nkind: Pod\nmetadata:\n  <<: {name: 7}\n", "document 1: metadata.name: a text is due here"),
+        ('{"kind": "Pod", "metadata": {"name": 83}}', 'document 0: metadata.name: a text is due here\n  fix: put it in quotes: "83"'),
         (
             "kind: X\na0: &a0 [x,x,x,x,x,x,x,x,x,x]\n"
             + "\n".join(f"a{i}: &a{i} [{','.join([f'*a{i - 1}'] * 10)}]" for i in range(1, 9)),
@@ -209,11 +221,13 @@ def test_facts_takes_lists_reviews_and_requests():
         ),
         ("kind: X\na0: &a0 [x]\n" + "\n".join(f"a{i}: &a{i} [*a{i - 1}]" for i in range(1, 900)), "aliases"),
     ],
-)
+)  # fmt: skip
 def test_unreadable_objects_are_refused_in_one_line(data, message):
-    result = run("facts", "-", stdin=data)
-    assert 1 == result.exit_code
-    assert message in result.stderr
+    for command in (("facts", "-"), ("check", EXAMPLE, "--cluster", "train-us", "--objects", "-")):
+        result = run(*command, stdin=data)
+        assert 1 == result.exit_code
+        assert message in result.stderr
+        assert "" == result.stdout
 
 
 def test_manifests_are_read_as_kubernetes_tools_read_them():

@@ -92,6 +92,27 @@ def test_everything_is_reported_at_once_and_in_order():
     assert sorted(found, key=lambda p: (p.file, p.line)) == list(found)
 
 
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (
+            "kind: Stie\nmetadata: {name: A_1}\nspec: {name: x, provider: gcp, regin: z}\n",
+            ["kind", "metadata.name", "spec.name", "spec.regin"],
+        ),
+        ("kind: Stie\nmetadata: {}\nspec: {provider: gcp}\n", ["kind", "metadata.name"]),
+        ("kind: Stie\nmetadata: {name: 7}\n", ["kind", "metadata.name", "spec"]),
+        ("kind: Site\nmetadata: {name: A_1}\nspec: []\n", ["metadata.name", "spec"]),
+        (
+            "kind: Site\nmetadata: x\nspec: {provider: gcq}\n",
+            ["metadata", "spec.jurisdiction", "spec.provider", "spec.region"],
+        ),
+    ],
+)
+def test_what_can_be_judged_of_a_broken_object_is_reported_too(text, expected):
+    found = problems(files(extra="apiVersion: sluicegate.io/v1alpha1\n" + text))
+    assert expected == sorted(p.path for p in found if p.file == "extra.yaml")
+
+
 def test_an_invalid_object_is_not_also_dangling():
     given = swap("site-a", "provider: gcp", "provider: gcq")
     assert ["spec.provider"] == [p.path for p in problems(given)]
