@@ -124,7 +124,7 @@ def plain(failure: str) -> Iterator[None]:
     """Turn every error into a line for a person and an exit code; never a traceback."""
     try:
         yield
-    except (typer.Exit, typer.BadParameter):
+    except (typer.Exit, typer.BadParameter, BrokenPipeError):  # whoever read it stopped: 1, and no words
         raise
     except EvidenceError as why:
         _tell(failure, why, why.fix)

@@ -70,6 +70,20 @@ def test_what_cannot_be_printed_establishes_nothing(
     assert (telling.NO, True) == (done.exit_code, isinstance(done.exception, SystemExit))
 
 
+@pytest.mark.parametrize(
+    ("error", "told"), [(BrokenPipeError(32, "x"), ""), (OSError(28, "full"), "VERDICT NOT")]
+)
+def test_an_output_that_is_closed_or_full_establishes_nothing(
+    abroad: tuple[World, Exported], error: OSError, told: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*_: object) -> None:
+        raise error
+
+    monkeypatch.setattr(cli, "print_verdict", fails)
+    done = RUN.invoke(cli.app, ["verify", str(abroad[1].path), "--trust", str(abroad[1].trust_path)])
+    assert (telling.NO, told) == (done.exit_code, done.stderr[:11])
+
+
 GOOD = {
     "labels": ["a"], "scope": "acme", "window": ["b", "c"], "records": {"total": 1}, "findings": ["d"],
     "decisions": {"admitted": 1, "refused": 2}, "attribution": {"matched": 3, "total": 4},
