@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -27,6 +28,12 @@ def size(ledger: Ledger) -> int:
     return ledger.head(ledger.ensure_scopes()["acme"]).size
 
 
+async def until(happened: Callable[[], bool]) -> None:
+    async with asyncio.timeout(20):
+        while not happened():
+            await asyncio.sleep(0.005)
+
+
 class OddMirror:
     """Holds what it is given; answers something else once it is told to. Leaves out: storage."""
 
@@ -47,11 +54,11 @@ async def test_ticks_that_fail_are_told_all_the_while_though_records_are_appende
     mirror, stop = OddMirror(), asyncio.Event()
     sequencer = Sequencer(db, ledger, mirror=mirror, signer=signer, tick_seconds=0.05)
     running = asyncio.create_task(sequencer.run(stop))
-    await asyncio.sleep(0.2)
+    await until(lambda: mirror.note is not None)
     assert None is sequencer.failure
     mirror.odd = True
     put_notes(db, 1)
-    await asyncio.sleep(0.3)
+    await until(lambda: sequencer.failure is not None)
     told = set()
     for _ in range(40):
         put_notes(db, 1)
@@ -59,8 +66,7 @@ async def test_ticks_that_fail_are_told_all_the_while_though_records_are_appende
         told.add(type(sequencer.failure).__name__)
     assert ({"CheckpointInvalid"}, True) == (told, size(ledger) > 1)
     mirror.odd = False
-    await asyncio.sleep(0.3)
-    assert None is sequencer.failure
+    await until(lambda: sequencer.failure is None)
     stop.set()
     await running
 
