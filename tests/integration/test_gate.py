@@ -44,7 +44,12 @@ def test_an_agent_that_is_gone_closes_its_path_within_arm(system, number):
     os.kill(pid, number)
     ended = _traffic_ends(system, (LINK,), arm + 3)
     if number is signal.SIGSTOP:
-        os.kill(pid, signal.SIGCONT)
+        try:
+            wait(lambda: _told(system) == f"start or repair agent {LINK}-a", 5, "the silent agent is named")
+            refused = system.review("train-us", review(system, "compliant"))
+        finally:
+            os.kill(pid, signal.SIGCONT)
+        assert not refused["allowed"]
     assert ended, "traffic went on"
     assert ended - began <= arm + SLACK_SECONDS
     if number is signal.SIGKILL:
@@ -79,6 +84,10 @@ def test_sealing_the_key_store_stops_no_permit(system):
         assert system.traffic()[LINK]["a>b"]["received"] > before + 500
     finally:
         os.kill(pid, signal.SIGCONT)
+
+
+def _told(system):
+    return system.link(LINK)["why"]["next"]
 
 
 def _verdicts_of_silence(system):
