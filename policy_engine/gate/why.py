@@ -53,7 +53,11 @@ def _of_gate(posture: LinkPosture | None, standing: Standing, shut: Collection[s
     if posture.posture != "encrypted" or not shut:
         return Wait("gate closed", "no open path is reported by both ends")
     agents = " and ".join(sorted(shut))
-    return Wait("gate closed", f"no open path at the end of {agents}", f"read the log of agent {min(shut)}")
+    return Wait(
+        "gate closed",
+        f"no open path at the end of {agents}",
+        f"if it stays so, read the log of agent {min(shut)}",
+    )
 
 
 def _words(reason: str) -> str:

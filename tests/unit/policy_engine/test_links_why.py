@@ -53,7 +53,7 @@ FIRST = {
     "proved, not yet opened": (
         (YOUNG, posture(state="closed"), None, Standing(), ("l-b",)),
         "gate closed",
-        "read the log of agent l-b",
+        "if it stays so, read the log of agent l-b",
     ),
     "proved, the order still stands": (
         (YOUNG, posture(state="closed"), None, CLOSED, ("l-a",)),
