@@ -250,7 +250,9 @@ def _extract(members: Mapping[str, memoryview], folder: Path) -> None:
     """Unpack into a new folder; names were checked by the container."""
     if folder.exists():
         raise ExportRefused(f"{folder.name} is there already", fix="name a new folder")
-    folder.mkdir(parents=True)
+    if not folder.parent.is_dir():
+        raise ExportRefused(f"there is no folder {folder.parent}", fix="make it, or name a folder in another")
+    folder.mkdir()
     for name, data in members.items():
         target = folder / name
         target.parent.mkdir(parents=True, exist_ok=True)

@@ -82,8 +82,13 @@ def verify_key_change(public: Mapping[str, Any], origin: str) -> KeyChange:
         statement = decode_canonical(data)
         if not isinstance(statement, dict) or statement.keys() - {"old"} != _FIELDS:
             raise KeyHistoryInvalid("a signing-key change has fields that do not belong there")
-        if (statement["type"], statement["v"], statement["origin"]) != (_TYPE, 1, origin):  # 1
-            raise KeyHistoryInvalid("a signing-key change is of another log or version")
+        if (statement["type"], statement["v"]) != (_TYPE, 1):  # 1
+            raise KeyHistoryInvalid("a signing-key change is of another type or version")
+        if statement["origin"] != origin:
+            raise KeyHistoryInvalid(
+                f"the package's signing keys are of log {statement['origin']}, the trust root is of {origin}",
+                fix="give the trust file that belongs to this ledger",
+            )
         new = VerifierKey.parse(str(statement["new"]))
         new.verify(data, decode_base64(str(public.get("new_signature", ""))))  # 2
         old = VerifierKey.parse(str(statement["old"])) if "old" in statement else None

@@ -24,6 +24,7 @@ from evidence.logs import get_logger
 from evidence.records import Draft
 from policy_engine.embedded.logfile import log_to
 from policy_engine.embedded.plain import in_words
+from policy_engine.embedded.state import StateFolder, holder
 from policy_engine.errors import SaidNo, StartError
 
 log = get_logger("policy_engine.evidence_job")
@@ -53,6 +54,7 @@ class Job:
 
         s3_log, listing, tenants_file, leases_file = (folder / name for name in FOLDER_FILES)
         tenants = TenantMap.from_json(tenants_file.read_bytes())
+        leases = attribution_run.read_leases(leases_file.read_bytes())  # before anything is committed
         sources, now, inbox = self._state / "sources", time.time_ns(), outbox.Inbox(self._database)
         imported = [
             import_log(path, fmt, Identity(path.absolute().as_uri()), folder=sources, inbox=inbox, now_ns=now)
@@ -61,7 +63,7 @@ class Job:
         results = attribution_run.attribute(
             sources,
             [segment for one in imported for segment in one.segments],
-            attribution_run.read_leases(leases_file.read_bytes()),
+            leases,
             inbox=inbox,
             now_ns=time.time_ns(),
         )
@@ -136,6 +138,8 @@ def ledger_signer(state: Path) -> Any:
     from keymgmt.bao import Address, AppRole, BaoSession
     from keymgmt.custody_openbao import OpenBaoSigner
 
+    if holder(StateFolder(state)) is None:  # what a killed one left still names its addresses
+        raise _nothing_runs(state)
     endpoints = _endpoints(state)
     roles = json.loads((state / "openbao" / "roles.json").read_text("utf-8"))["roles"]
     role = AppRole(roles["ledger"]["role_id"], roles["ledger"]["secret_id"])
@@ -145,9 +149,16 @@ def ledger_signer(state: Path) -> Any:
 def _endpoints(state: Path) -> Mapping[str, Any]:
     file = state / "run" / "endpoints.json"
     if not file.exists():
-        raise StartError(f"nothing runs on {state}", fix="start it with `sluicegate up`")
-    found: Mapping[str, Any] = json.loads(file.read_text("utf-8"))
+        raise _nothing_runs(state)
+    try:
+        found: Mapping[str, Any] = json.loads(file.read_text("utf-8"))
+    except ValueError:
+        raise StartError(f"{file} cannot be read", fix="start `sluicegate up` anew: it writes it") from None
     return found
+
+
+def _nothing_runs(state: Path) -> StartError:
+    return StartError(f"nothing runs on {state}", fix="start it with `sluicegate up`")
 
 
 def main(arguments: Sequence[str]) -> int:

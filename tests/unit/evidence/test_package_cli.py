@@ -108,7 +108,8 @@ def test_each_refusal_says_what_to_do(package: str, trust: str, tmp_path: Path) 
         (["verify", str(tmp_path / "empty.zip"), "--trust", trust], "not empty"),
         (["show", str(tmp_path / "half.zip")], "fetch the file again"),
         (["show", package, "--extract", str(tmp_path / "there")], "name a new folder"),
-        (["show", package, "--extract", "/proc/x/y"], "may write"),
+        (["show", package, "--extract", "/proc/x"], "may write"),
+        (["show", package, "--extract", str(tmp_path / "no" / "x")], "there is no folder"),
     ):
         done = RUN.invoke(cli.app, command)
         assert (1, True) == (done.exit_code, told in done.stderr), (command, done.stderr)

@@ -11,6 +11,8 @@ import pytest
 
 from evidence.database import Database
 from evidence.ledger import Ledger
+from policy_engine.embedded.evidence_job import ledger_signer
+from policy_engine.errors import StartError
 
 
 def run(state: Path, *arguments: str) -> tuple[int, dict[str, object]]:
@@ -42,7 +44,13 @@ def test_where_nothing_runs_it_says_so_and_what_to_do(tmp_path: Path) -> None:
 def test_endpoints_that_cannot_be_read_are_told(state: Path) -> None:
     (state / "run" / "endpoints.json").write_text("{")
     code, told = run(state, "import", str(state))
-    assert (1, "JSONDecodeError", False) == (code, told["error"], told["refused"])
+    assert (1, True, False) == (code, "endpoints.json cannot be read" in str(told["error"]), told["refused"])
+
+
+def test_what_a_killed_system_left_signs_nothing(state: Path) -> None:
+    with pytest.raises(StartError, match="nothing runs on") as refused:
+        ledger_signer(state)
+    assert "start it with `sluicegate up`" == refused.value.fix
 
 
 def test_a_log_that_cannot_be_kept_is_told(state: Path) -> None:

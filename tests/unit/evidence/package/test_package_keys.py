@@ -27,6 +27,12 @@ def test_a_wrong_scope_id_in_the_trust_file_is_refused(octets: bytes, trust: Tru
             verify_octets(octets, Trust(trust.origin, trust.keys, None, scopes))
 
 
+def test_the_trust_file_of_another_ledger_is_named_as_such(octets: bytes, trust: Trust) -> None:
+    with pytest.raises(PackageInvalid, match=f"signing keys are of log {trust.origin}, the trust root") as no:
+        verify_octets(octets, Trust("sluicegate.io/ledger/other", trust.keys, None, trust.scopes))
+    assert "give the trust file that belongs to this ledger" == no.value.fix
+
+
 def test_another_tenants_package_is_not_taken_for_ones_own(world: World, trust: Trust) -> None:
     foreign = world.export("globex", name="globex.zip")
     with pytest.raises(PackageInvalid, match="names no scope"):

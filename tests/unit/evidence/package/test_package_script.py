@@ -6,6 +6,8 @@ import base64
 import io
 import json
 import struct
+import subprocess
+import sys
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -42,6 +44,15 @@ def test_the_second_path_agrees(
     assert len(members[SCRIPT].splitlines()) <= 80
     done = second_path(tmp_path, members, octets, trust)
     assert (0, True) == (done.returncode, "records 3 to 21" in done.stdout), done.stderr
+    for torn in (octets[:-9], octets[: len(octets) // 2], b"", b"PK"):
+        done = second_path(tmp_path, members, torn, trust)
+        assert (1, 1, True) == (
+            done.returncode, len(done.stderr.splitlines()), done.stderr.startswith("NOT VERIFIED: ")
+        ), done.stderr  # fmt: skip
+    alone = subprocess.run(
+        [sys.executable, "-I", "v.py"], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert (1, True) == (alone.returncode, "python3 verify80.py PACKAGE.zip TRUST.json" in alone.stderr)
     name = f"records/{scope_id}.ndjson"
     dropped = members | {name: b"".join(members[name].splitlines(keepends=True)[:-1])}
     text, _ = parse_note(members[CHECKPOINT])
