@@ -11,6 +11,7 @@ from typing import Final
 
 import uvloop
 
+from policy_engine.embedded import accept
 from policy_engine.embedded.system import Parts, System
 from policy_engine.errors import StartError
 
@@ -67,6 +68,10 @@ class LoopThread:
             for name in self.links()
             if name not in postures or (postures[name].posture, postures[name].state) != ("encrypted", "open")
         ]
+
+    def unapproved(self) -> list[str]:
+        """A line about declared state that allows more than before and was not approved; none otherwise."""
+        return accept.warning(self._system.unapproved)
 
     def ports(self) -> Mapping[str, int]:
         """Listener name -> TCP port."""

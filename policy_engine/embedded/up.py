@@ -190,6 +190,8 @@ class Up:
         self.says.line("  custody                    embedded (not separated); evidence self-asserted")
         if self.allow_faults:
             self.says.line("  faults                     ENABLED: this system is for demonstration only")
+        for warning in self.loop.unapproved():
+            self.says.line(f"  warning                    {warning}")
         self.says.line()
         self.says.line("  next: sluicegate links          posture, keys and gate of every link")
         self.says.line("        sluicegate rotate LINK    rotate one now")

@@ -36,8 +36,11 @@ def test_a_second_lock_is_refused_and_names_the_holder(tmp_path):
 
 def test_folders_are_private(tmp_path):
     state = StateFolder.prepare(tmp_path / "s")
+    (state.root / "spool").chmod(0o755)
+    state.database.chmod(0o644)
+    StateFolder.prepare(tmp_path / "s")
     for path in (state.root, *state.root.iterdir()):
-        assert 0o700 == stat.S_IMODE(path.stat().st_mode)
+        assert (0o600 if path == state.database else 0o700) == stat.S_IMODE(path.stat().st_mode), path
 
 
 @pytest.mark.parametrize("deep", [False, True])
