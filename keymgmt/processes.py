@@ -15,13 +15,16 @@ import resource
 import secrets
 import select
 import signal
+import time
 import traceback
 from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
-from typing import Self
+from typing import Final, Self
 
 from keymgmt.errors import SaidNo
+
+_LETTING_GO_S: Final = 5.0  # from a holder's death to its last thread's
 
 
 class AlreadyRunning(SaidNo):
@@ -71,16 +74,21 @@ def program() -> str:
 def hold(record: Path, me: Spawned) -> int:
     """Lock a record for the life of this process and write it; return the descriptor to keep open.
 
+    A killed holder of several threads is gone before the last of them has let go of the lock: that is waited
+    for.
+
     Raises:
         AlreadyRunning: another process holds it.
     """
     record.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     descriptor = os.open(record, os.O_RDWR | os.O_CREAT, 0o600)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(descriptor)
-        raise AlreadyRunning(f"{me.role} {me.name} already runs", fix="adopt or end it first") from None
+    deadline = time.monotonic() + _LETTING_GO_S
+    while not _taken(descriptor, fcntl.LOCK_EX):
+        holder = _named(descriptor)
+        if holder is None or holder.alive() or time.monotonic() > deadline:
+            os.close(descriptor)
+            raise AlreadyRunning(f"{me.role} {me.name} already runs", fix="adopt or end it first")
+        time.sleep(0.01)
     os.ftruncate(descriptor, 0)
     os.pwrite(descriptor, json.dumps(asdict(me)).encode(), 0)
     os.fsync(descriptor)
@@ -94,16 +102,25 @@ def survivor(record: Path) -> Spawned | None:
     except FileNotFoundError:
         return None
     try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except BlockingIOError:
-            found = Spawned(**json.loads(os.pread(descriptor, 65_536, 0)))
-            return found if found.alive() else None
-    except (ValueError, TypeError):
-        return None
+        found = None if _taken(descriptor, fcntl.LOCK_SH) else _named(descriptor)
     finally:
         os.close(descriptor)
-    return None
+    return found if found is not None and found.alive() else None
+
+
+def _taken(descriptor: int, kind: int) -> bool:
+    try:
+        fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _named(descriptor: int) -> Spawned | None:
+    try:
+        return Spawned(**json.loads(os.pread(descriptor, 65_536, 0)))
+    except (ValueError, TypeError):
+        return None
 
 
 def end(process: Spawned, grace_s: float = 3.0) -> None:

@@ -8,12 +8,14 @@ import os
 import socket
 import subprocess
 import sys
+import threading
 import time
 from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
 
+from keymgmt import processes
 from keymgmt.errors import CouldNotTell
 from keymgmt.forkserver import ForkServer
 from keymgmt.processes import AlreadyRunning, Spawned, end, hold, start_time, survivor
@@ -37,6 +39,25 @@ def test_a_record_of_another_process_is_no_survivor(tmp_path: Path, change: dict
     with record.open("rb") as held:
         fcntl.flock(held, fcntl.LOCK_EX)
         assert survivor(record) is None
+
+
+def test_the_lock_of_a_holder_that_is_dying_is_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record, me = tmp_path / "r.json", Spawned.of_self("agent", "x")
+    gone = replace(me, pid=2**22 + 1)
+    record.write_text(json.dumps(asdict(gone)))
+    with record.open("rb") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        threading.Timer(0.2, fcntl.flock, (held, fcntl.LOCK_UN)).start()
+        began = time.monotonic()
+        os.close(hold(record, me))
+        assert 0.15 < time.monotonic() - began < 4
+        record.write_text(json.dumps(asdict(gone)))
+        fcntl.flock(held, fcntl.LOCK_EX)
+        monkeypatch.setattr(processes, "_LETTING_GO_S", 0.1)
+        with pytest.raises(AlreadyRunning):  # whoever it is, it does not let go
+            hold(record, me)
 
 
 def test_a_torn_record_is_no_survivor(tmp_path: Path) -> None:

@@ -51,8 +51,8 @@ class Unkeyed:
     async def status(self, _link: str) -> NoReturn:
         raise RotationRefused("not keyed here")
 
-    def postures(self) -> Json:
-        return {}
+    def shown(self, _link: str) -> None:
+        return None
 
     def judged(self, _link: str) -> None:
         return None
