@@ -47,7 +47,7 @@ def append_frames(conn: Connection, spool_id: str, frames: Sequence[tuple[int, b
     if [seq for seq, _ in fresh] != list(range(high + 1, high + 1 + len(fresh))):
         raise SpoolCorrupt(
             f"spool {spool_id}: the ledger ends at {high}, the spool goes on at {fresh[0][0]}",
-            fix="restore the missing segment, or close the spool as lost",
+            fix="put the missing segment of the spool back from a copy of the state folder",
         )
     by_scope: dict[str, list[tuple[bytes, tuple[Any, ...]]]] = {}
     for seq, frame in fresh:

@@ -10,7 +10,8 @@ EvidenceError
 │   │   └── SignatureInvalid no signature by an accepted key, or a wrong one
 │   ├── KeyHistoryInvalid    a change of signing key that old and new key did not both sign
 │   ├── SourceRefused        a log that cannot be imported as asked (columns, zone, imported before)
-│   │   └── SourceUnreadable nothing in it can be read: a wrong file, damaged, or empty
+│   │   ├── SourceUnreadable nothing in it can be read: a wrong file, damaged, or empty
+│   │   └── NotAttributed    it is imported, and its accesses cannot be laid to jobs
 │   ├── TrustInvalid         a trust file or fingerprint, given from outside, that does not decode
 │   ├── ExportRefused        a package that cannot be made as asked
 │   ├── PackageInvalid       a package that does not verify: step, member and record of the first wrong thing
@@ -80,6 +81,10 @@ class SourceRefused(Refused):
 
 class SourceUnreadable(SourceRefused):
     """Nothing in an object can be read as its format: a wrong file, most likely."""
+
+
+class NotAttributed(SourceRefused):
+    """Objects are imported, and their accesses cannot be laid to jobs."""
 
 
 class TrustInvalid(Refused):

@@ -264,5 +264,5 @@ def _sync(path: Path) -> None:
 def _corrupt(folder: Path, seq: int) -> SpoolCorrupt:
     return SpoolCorrupt(
         f"spool {folder.name}: acknowledged frame {seq} is damaged or missing",
-        fix="keep the folder as it is, restore the segment from a backup, or close the spool as lost",
+        fix="keep the folder as it is, and put the segment back from a copy of it",
     )

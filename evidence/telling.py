@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from evidence.errors import EvidenceError, PackageInvalid, SourceUnreadable, TrustInvalid
+from evidence.errors import EvidenceError, NotAttributed, PackageInvalid, SourceUnreadable, TrustInvalid
 
 if TYPE_CHECKING:
     from evidence.package.verify import Verdict
@@ -127,7 +127,7 @@ def plain(failure: str) -> Iterator[None]:
     except (typer.Exit, typer.BadParameter, BrokenPipeError):  # whoever read it stopped: 1, and no words
         raise
     except EvidenceError as why:
-        _tell(failure, why, why.fix)
+        _tell("imported, not attributed" if isinstance(why, NotAttributed) else failure, why, why.fix)
         raise typer.Exit(_code(why)) from None
     except ModuleNotFoundError as why:
         extra = "verify" if failure in {"not verified", "cannot be shown"} else "server"

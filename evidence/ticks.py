@@ -154,5 +154,5 @@ def _keep_note(conn: Connection, tick: int, note: bytes) -> None:
     conn.execute(_KEEP_NOTE, {"note": note, "tick": tick})
 
 
-_FIX_RESTORE = "the database is older than what was published, or another one runs: see `sluicegate restore`"
+_FIX_RESTORE = "the database is older than what was published, or another one runs: put the newest copy back"
 _KEEP_NOTE = text("UPDATE ledger_tick SET note = :note WHERE tick = :tick")

@@ -116,7 +116,8 @@ def check_epoch(store: KeyStore) -> None:
         session.close()
     if held != store.epoch:
         why = f"the key store says epoch {held}, the state folder {store.epoch}"
-        raise EpochMismatch(why, fix="run `sluicegate restore`: it begins an epoch above both")
+        fix = "put both back from copies of one moment, or start with a new state folder"
+        raise EpochMismatch(why, fix=fix)
 
 
 def setup(root: BaoSession, *, epoch: int, networks: Networks) -> None:

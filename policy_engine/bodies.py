@@ -16,7 +16,7 @@ class BodyReader:
 
     Args:
         octets: Of one body.
-        seconds: From its first octet to its last.
+        seconds: From its headers to its last octet.
         in_flight: Octets of all bodies being read.
     """
 
@@ -44,14 +44,14 @@ class BodyReader:
             BadBody: 413 for too large, 408 for too slow, 400 when the peer went away, 429 when too many
                 octets of other bodies are held.
         """
-        message = await receive()
-        if message["type"] == "http.request" and not message.get("more_body", False):
-            body: bytes = message.get("body", b"")
-            if len(body) > self._octets:
-                raise self._too_large()
-            return body
         try:
             async with asyncio.timeout(self._seconds):
+                message = await receive()
+                if message["type"] == "http.request" and not message.get("more_body", False):
+                    body: bytes = message.get("body", b"")
+                    if len(body) > self._octets:
+                        raise self._too_large()
+                    return body
                 return await self._rest(message, receive)
         except TimeoutError:
             raise BadBody("the body came too slowly", code=408) from None

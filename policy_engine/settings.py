@@ -26,7 +26,7 @@ PREFIX: Final = "SLUICEGATE_"
 DEFAULT_FILE: Final = "sluicegate.yaml"
 FRACTION: Final = "looks like a fraction"
 # Names with our prefix that are no settings of this class, but read elsewhere.
-RESERVED: Final = frozenset({"CONFIG", "STATE", "SAMPLES", "TOKEN", "API", "CA", "OPA", "DEBUG"})
+RESERVED: Final = frozenset({"CONFIG", "SAMPLES", "TOKEN", "API", "CA", "OPA", "DEBUG"})
 
 
 class Settings(BaseSettings):
@@ -36,8 +36,8 @@ class Settings(BaseSettings):
         env_prefix=PREFIX, frozen=True, extra="forbid", use_attribute_docstrings=True, validate_default=True
     )
 
-    state_dir: Path = Path("sluicegate-state")
-    """Folder of everything that must survive a restart. One `up` at a time."""
+    state: Path = Path("sluicegate-state")
+    """Folder of everything that must survive a restart. One `up` at a time. Never from the file."""
     estate_dir: Path | None = None
     """Folder of declared resources (YAML). Unset: the example estate that ships with the program."""
     host: str = "127.0.0.1"
@@ -119,7 +119,7 @@ def load(
     ):
         for name, value in given.items():
             values[name] = value
-            sources[name] = f"environment {_variable(name, env)}" if origin == "environment" else origin
+            sources[name] = f"environment {PREFIX}{name.upper()}" if origin == "environment" else origin
     try:
         return Loaded(Settings(**values), sources)
     except ValidationError as error:
@@ -136,12 +136,6 @@ def known() -> list[tuple[str, str, str]]:
 
 def _names() -> tuple[str, ...]:
     return tuple(Settings.model_fields)
-
-
-def _variable(name: str, env: Mapping[str, str]) -> str:
-    if name == "state_dir" and PREFIX + "STATE_DIR" not in env:
-        return PREFIX + "STATE"
-    return PREFIX + name.upper()
 
 
 def _from_file(path: Path | None) -> dict[str, Any]:
@@ -167,19 +161,21 @@ def _from_file(path: Path | None) -> dict[str, Any]:
         raise SettingsError(
             f"settings refused: {target}:1: this is no mapping", fix="write one `name: value` a line"
         )
+    if "state" in document.data:  # `links`, `rotate` and `evidence` read no settings file
+        raise SettingsError(
+            f"settings refused: {target}: state is not read from a file, since not every command reads one",
+            fix="give it by --state or SLUICEGATE_STATE",
+        )
     return document.data
 
 
 def _from_environment(env: Mapping[str, str]) -> dict[str, str]:
     """Our variables; an unknown name with our prefix is passed on, so that validation refuses it."""
-    found = {
+    return {
         name.removeprefix(PREFIX).lower(): value
         for name, value in env.items()
         if name.startswith(PREFIX) and name.removeprefix(PREFIX) not in RESERVED
     }
-    if env.get(PREFIX + "STATE"):
-        found.setdefault("state_dir", env[PREFIX + "STATE"])
-    return found
 
 
 def _explain(error: ValidationError, sources: Mapping[str, str]) -> str:

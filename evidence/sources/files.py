@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from evidence.attribution_run import attribute, read_leases
-from evidence.errors import PutBefore, SourceRefused
+from evidence.errors import NotAttributed, PutBefore, SourceRefused
 from evidence.outbox import Inbox
 from evidence.scope import ESTATE
 from evidence.sources.importer import Format, Identity, Imported, import_log, s3_format, sacct_format
@@ -53,6 +53,7 @@ def import_files(
     Raises:
         SourceUnreadable: nothing in a file can be read; nothing of it was committed.
         SourceRefused: a file can't be imported as asked, or all of this was imported before.
+        NotAttributed: the files are imported, and their accesses can't be laid to jobs.
     """
     known = [] if leases is None else read_leases(leases)
     fresh, inbox, segments = False, Inbox(db), list[Segment]()
@@ -68,6 +69,8 @@ def import_files(
             runs = attribute(sources, segments, known, inbox=inbox, now_ns=now_ns, leases_sha256=digest)
         except PutBefore:
             runs = []
+        except SourceRefused as why:
+            raise NotAttributed(str(why), fix=why.fix) from None
         for run in runs:
             yield f"{run.scope}: " + ", ".join(f"{n} {m}" for m, n in run.counts.items() if n)
         fresh = fresh or bool(runs)

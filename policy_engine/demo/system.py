@@ -30,7 +30,7 @@ def main() -> int:
     _end_with_the_driver()
     overrides = dict.fromkeys(("admission_port", "api_port", "agents_port"), 0)
     timing = {"verdict_seconds": 5.0, "reconcile_seconds": 0.25}
-    return run({"state_dir": Path(sys.argv[1]), **overrides, **timing}, allow_faults=True)
+    return run({"state": Path(sys.argv[1]), **overrides, **timing}, allow_faults=True)
 
 
 if __name__ == "__main__":

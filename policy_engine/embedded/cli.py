@@ -38,7 +38,7 @@ def up(
     """
     from policy_engine.embedded.up import run
 
-    overrides: dict[str, Any] = {"state_dir": state, "estate_dir": estate, "traffic": traffic}
+    overrides: dict[str, Any] = {"state": state, "estate_dir": estate, "traffic": traffic}
     if ports == "auto":
         overrides |= dict.fromkeys(("admission_port", "api_port", "agents_port"), 0)
     elif ports is not None:
@@ -60,7 +60,7 @@ def status(
     from policy_engine.errors import CouldNotTell
     from policy_engine.settings import load
 
-    folder = StateFolder(load({"state_dir": state}, file=config).settings.state_dir.absolute())
+    folder = StateFolder(load({"state": state}, file=config).settings.state.absolute())
     pid = holder(folder)
     if pid is None:
         left = survivors(folder)
@@ -113,7 +113,7 @@ def config(state: State = None, config: Config = None) -> None:
     from policy_engine.settings import known, load
 
     try:
-        rows = load({"state_dir": state}, file=config).rows()
+        rows = load({"state": state}, file=config).rows()
     except SettingsError as error:
         typer.echo("known settings and their defaults:")
         for name, default, meaning in known():

@@ -43,7 +43,7 @@ def run(overrides: Mapping[str, Any], config: Path | None = None, *, allow_fault
 
     settings = load(overrides, file=config).settings
     refuse_no_estate(settings.estate_dir)
-    state = StateFolder.prepare(settings.state_dir)
+    state = StateFolder.prepare(settings.state)
     lock = UpLock(state)
     lock.acquire()
     says = Says(sys.stdout)

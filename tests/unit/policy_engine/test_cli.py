@@ -10,6 +10,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
+from evidence.errors import NotAttributed
 from evidence.telling import plain
 from policy_engine import cli
 
@@ -215,6 +216,13 @@ def test_our_errors_show_what_to_do(capsys):
 
     assert 1 == cli._report(SettingsError("bad", fix="do this"))
     assert "error: bad\n  fix: do this\n" == capsys.readouterr().err
+
+
+def test_what_was_imported_and_not_attributed_is_not_called_not_imported(capsys):
+    with pytest.raises(typer.Exit), plain("not imported"):
+        raise NotAttributed("run c/7/1/0 is listed twice", fix="list it once")
+    told = "IMPORTED, NOT ATTRIBUTED: run c/7/1/0 is listed twice\n"
+    assert capsys.readouterr().err.startswith(told)
 
 
 @pytest.mark.parametrize(

@@ -207,17 +207,28 @@ async def admin(api: Api) -> str:
 
 async def test_a_body_has_bounds_of_size_time_and_number(api: Api, admin: str) -> None:
     api.app.state.bodies = BodyReader(2000, 0.3, 1500)
-    cases = {
-        413: post("/v1/tokens", b"", length=2001, headers=admin),
-        408: post("/v1/tokens", b" ", length=1000, headers=admin),
-        429: post("/v1/tokens", b" " * 1600, length=1900, headers=admin),
-    }
-    for status, octets in cases.items():
+    for status, octets in (
+        (413, post("/v1/tokens", b"", length=2001, headers=admin)),
+        (408, post("/v1/tokens", b"", length=1000, headers=admin)),
+        (408, post("/v1/tokens", b" ", length=1000, headers=admin)),
+        (429, post("/v1/tokens", b" " * 1600, length=1900, headers=admin)),
+    ):
         async with api.connect() as (reader, writer):
             writer.write(octets)
             got = await all_of(reader)
             assert f"HTTP/1.1 {status} ".encode() == got[:13], got
             assert b"application/problem+json" in got
+
+
+@pytest.mark.parametrize("some", [b"", b"{"])
+async def test_a_review_of_which_no_more_comes_holds_its_place_for_a_bounded_time(
+    tmp_path: Path, some: bytes
+) -> None:
+    async with running(tmp_path, limits=replace(LIMITS, review_body_s=0.3)) as world:
+        async with world.connection("train-us") as peer:
+            peer.writer.write(post("/admit/train-us", some, length=1000))
+            assert (await all_of(peer.reader)).startswith(b"HTTP/1.1 408 ")
+        assert 0 == world.app.metrics.in_flight
 
 
 async def test_a_review_that_is_too_large_has_one_answer_in_chunks_too(world: World, api: Api) -> None:

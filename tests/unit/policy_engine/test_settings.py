@@ -34,7 +34,12 @@ def test_command_line_beats_environment_beats_file(tmp_path):
 def test_the_short_name_of_the_state_folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     got = rows(load(environ={"SLUICEGATE_STATE": "/x"}))
-    assert ("/x", "environment SLUICEGATE_STATE") == got["state_dir"]
+    assert ("/x", "environment SLUICEGATE_STATE") == got["state"]
+    (tmp_path / "sluicegate.yaml").write_text("state: /y\n")
+    with pytest.raises(
+        SettingsError, match="state is not read from a file"
+    ):  # half of the commands read none
+        load(environ={})
 
 
 @pytest.mark.parametrize(

@@ -14,13 +14,13 @@ from pathlib import Path
 
 import pytest
 from package_checks import MALLORY, second_path
-from package_world import World
+from package_world import DAY, HOUR, T0, World, make, trust_of
 
 from evidence import dsse
 from evidence.canonical import canonical, decode_canonical
 from evidence.checkpoint import Checkpoint, parse_checkpoint, parse_note, sign_checkpoint
 from evidence.errors import PackageInvalid
-from evidence.package.attacks import pack, sign_again
+from evidence.package.attacks import pack, sign_again, unpack
 from evidence.package.build import Exported
 from evidence.package.model import (
     CHECKPOINT,
@@ -33,8 +33,22 @@ from evidence.package.model import (
     records_name,
 )
 from evidence.package.trust import Trust
-from evidence.package.verify import verify_octets
+from evidence.package.verify import VERIFIED, verify_octets
 from evidence.records import part_digest
+
+
+def test_the_second_path_agrees_on_a_scope_that_has_no_record_yet(tmp_path: Path) -> None:
+    made = make(tmp_path, logs=False)
+    try:
+        made.ledger.ensure_scopes("idle")
+        made.tick(T0 + DAY + 2 * HOUR)
+        empty = made.export("idle")
+        octets = empty.path.read_bytes()
+        assert VERIFIED == verify_octets(octets, trust_of(empty)).text
+        done = second_path(tmp_path, unpack(octets), octets, trust_of(empty))
+        assert (0, True) == (done.returncode, "records 0 to 0" in done.stdout), done.stderr
+    finally:
+        made.db.stop()
 
 
 def test_the_second_path_agrees(
