@@ -131,7 +131,8 @@ def plain(failure: str) -> Iterator[None]:
         raise typer.Exit(_code(why)) from None
     except ModuleNotFoundError as why:
         extra = "verify" if failure in {"not verified", "cannot be shown"} else "server"
-        typer.echo(f"{failure.upper()}: this needs {why.name}; install 'sluicegate[{extra}]'", err=True)
+        told = f"this needs {why.name}; install the wheel with its extra '{extra}'"
+        typer.echo(f"{failure.upper()}: {told}", err=True)
         raise typer.Exit(USAGE) from None
     except OSError as why:
         named = Path(str(why.filename)).name if why.filename else "a file"

@@ -165,5 +165,6 @@ def tool_versions() -> dict[str, str]:
         try:
             out[name] = version(name)
         except PackageNotFoundError:
-            raise ExportRefused(f"{name} is not installed", fix="install sluicegate[report]") from None
+            fix = "install the wheel with its extra 'report'"
+            raise ExportRefused(f"{name} is not installed", fix=fix) from None
     return out

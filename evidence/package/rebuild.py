@@ -190,7 +190,7 @@ def rendering(members: Members, predicate: Predicate, value: dict[str, Any], not
 
         again = pdf.render(value) if version("reportlab") == predicate.tool.get("reportlab") else None
     except (ImportError, PackageNotFoundError):
-        notes.append(f"{label} (install sluicegate[report] to render it again)")
+        notes.append(f"{label} (install the extra 'report' to render it again)")
         return
     if again is None:
         notes.append(f"{label} (made with another version of its renderer)")

@@ -40,7 +40,7 @@ def demo(
 ) -> None:
     """Tell the whole story in about a minute: start, decide, rotate, gate, witness. Every step is checked.
 
-    Runs on this machine only and exits non-zero when any step did not do what it says.
+    Runs on this machine only. Exits with 1 when any step did not do what it says, with 130 when interrupted.
     """
     refuse_without_server()
     from policy_engine.demo.story import run

@@ -35,7 +35,8 @@ def in_words(error: BaseException) -> tuple[str, str]:
         named = f"{_text(error.filename)}: " if error.filename is not None else ""
         return shown(f"{named}{error.strerror or type(error).__name__}"), _fix(error)
     if isinstance(error, ModuleNotFoundError) and error.name:
-        return f"this needs {error.name}, which is not installed", "pip install 'sluicegate[server]'"
+        fix = "install the wheel with its extra 'server'"
+        return f"this needs {error.name}, which is not installed", fix
     mark = getattr(error, "problem_mark", None)
     if mark is not None:  # every YAML parser's error
         where = f"{mark.name}: line {mark.line + 1}"
