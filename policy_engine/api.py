@@ -147,7 +147,11 @@ async def healthz() -> Json:
     responses={**_shows(ReadinessOut), 503: {"model": ReadinessOut, "description": "Something is missing"}},
 )
 async def readyz(services: Backend, response: Response) -> Json:
-    """Ready: the bundle is trusted and the context fresh enough. A floor, not a ceiling."""
+    """Ready: a floor, not a ceiling.
+
+    The bundle is the accepted one, declared state is there, postures are at most 5 s old, the spool takes
+    records, and it is not stopping.
+    """
     missing = dict(services.ready())
     response.status_code = 503 if missing else 200
     return {"status": "not ready" if missing else "ok", "missing": missing}

@@ -16,9 +16,11 @@ _MEANING: Final = {
     401: "No bearer token, or none that is valid now",
     403: "The role for this was not granted",
     404: "No such thing within the caller's reach",
+    408: "The body came too slowly",
     409: "The stored evidence does not allow it",
     413: "The body is too large",
     422: "The request does not have the declared form; `errors` names each field",
+    429: "Too many octets of bodies are being read: try again",
     500: "An internal error; the log names it",
     503: "Could not tell: a part that is needed is away",
 }
@@ -53,7 +55,7 @@ def problems(*statuses: int) -> Responses:
 
 # Whoever has a token may hear these from any operation; `WITH_BODY` where there is one to read.
 COMMON: Final = problems(401, 403, 422, 500, 503)
-WITH_BODY: Final = problems(400, 413)
+WITH_BODY: Final = problems(400, 408, 413, 429)
 
 
 def describe_problems(app: FastAPI) -> None:

@@ -42,7 +42,10 @@ class DecisionOut(Shape):
 
 
 class WhyOut(Shape):
-    """The first check of scheduler, posture and gate that is not good; "ok" when all are."""
+    """The first of scheduler, posture and gate that is not good and that somebody can act on.
+
+    What only takes its time is named only when nothing else is wrong; "ok" when all are good.
+    """
 
     check: str
     detail: str

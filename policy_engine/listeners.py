@@ -197,10 +197,6 @@ class Listeners:
         port: int = self._running[name].sock.getsockname()[1]
         return port
 
-    def not_after_ns(self) -> dict[str, int]:
-        """End of validity of each served certificate, for metrics."""
-        return {name: item.tls.not_after_ns for name, item in self._running.items() if item.tls is not None}
-
     async def reload(self) -> list[str]:
         """Looks at all TLS material now; the names of the listeners whose material was swapped."""
         return [name for name, listener in self._running.items() if listener.refresh()]

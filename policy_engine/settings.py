@@ -61,7 +61,8 @@ class Settings(BaseSettings):
     traffic_fps: int = Field(default=250, ge=1, le=5000)
     """Frames per second and direction of the example traffic, sent in bursts each 10 ms."""
     agent_restart_seconds: float = Field(default=5.0, ge=0, le=300)
-    """Pause before a dead agent is restarted; above arm, so that its path has closed by then."""
+    """Pause before a dead agent is restarted; set it above the profiles' arm where the path shall have closed
+    by then."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     """Least level that is logged. Logs are in the state folder's logs/."""
     unseal_key: SecretStr | None = None

@@ -62,7 +62,7 @@ class ReloadingContext:
         """
         self._files = files
         self._client_cert: ClientCert = client_cert
-        self._current, self._digest, self.not_after_ns = self._load()
+        self._current, self._digest = self._load()
         self._refused: bytes | None = None
         self.outer = self._load()[0]
         self.outer.sni_callback = self._hand_over
@@ -85,14 +85,14 @@ class ReloadingContext:
         if digest in (self._digest, self._refused):
             return False
         try:
-            self._current, self._digest, self.not_after_ns = self._load()
+            self._current, self._digest = self._load()
         except TlsMaterialError:
             self._refused = digest
             raise
         self._refused = None
         return True
 
-    def _load(self) -> tuple[ssl.SSLContext, bytes, int]:
+    def _load(self) -> tuple[ssl.SSLContext, bytes]:
         try:
             before = self._files.digest()
             context = _context(self._files, self._client_cert)
@@ -110,7 +110,7 @@ class ReloadingContext:
                 f"TLS material of {self._files.cert.name} cannot serve: the certificate has expired",
                 fix="renew the certificate",
             )
-        return context, before, not_after_ns
+        return context, before
 
 
 def _context(files: TlsFiles, client_cert: ClientCert) -> ssl.SSLContext:

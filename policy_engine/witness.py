@@ -1,7 +1,7 @@
 """Witness: that the control itself was there, all the time, and in which shape.
 
-Every minute one ``heartbeat`` per component, with a digest of what it serves: declared state, bundle,
-webhook registration. A gap of heartbeats is a gap of the control; a changed digest dates a change.
+Every minute one ``heartbeat`` per component, with a digest of what it serves: declared state, bundle.
+A gap of heartbeats is a gap of the control; a changed digest dates a change.
 """
 
 from __future__ import annotations

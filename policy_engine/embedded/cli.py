@@ -28,7 +28,7 @@ def up(
         bool | None, typer.Option("--traffic/--no-traffic", help="Example traffic over the links.")
     ] = None,
     ports: Annotated[
-        str | None, typer.Option(help="`auto` takes free ports and writes them to run/endpoints.json.")
+        str | None, typer.Option(help="`auto`: free ports at the first start, the same ones afterwards.")
     ] = None,
 ) -> None:
     """Run everything on this machine until Ctrl-C: OpenBao, control plane, agents, links.

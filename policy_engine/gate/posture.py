@@ -8,7 +8,8 @@ Classes of reason (each closes in its own way, see ``gate.permits``):
 
 * ``violation``: measured clear or integrity-only frames, or a wrong peer, confirmed by a second
   sample or by the agent's own report. Closes at once.
-* ``policy``: what runs is not what is declared now. New work is refused at once.
+* ``policy``: what runs is not what is declared now. New work is refused at once, an open path is held up
+  to ``max_hold`` as with ``unknown``.
 * ``unknown``: could not tell (no sample, no proof, parked, too old). New work is refused, an open
   path is held up to ``max_hold``.
 """
@@ -218,11 +219,11 @@ def check_samples(view: LinkView, now_ns: int) -> Finding | None:
     for end, agent in zip(view.ends, view.agents, strict=True):
         if end is None:
             why = f"{agent} has sent no sample since the control plane started"
-            return Finding(NO_SAMPLE, "unknown", why, f"start or repair agent {agent}")
+            return Finding(NO_SAMPLE, "unknown", why, f"start or repair agent {agent} or its data plane")
         if not _speaks(view, end, now_ns):
             age, bound = ((now_ns - end.received_ns) / 1e9, view.fresh_for_ns / 1e9)
             why = f"the last sample of {agent} is {age:.1f} s old; one is relied on for {bound:.1f} s"
-            return Finding(STALE_SAMPLE, "unknown", why, f"start or repair agent {agent}")
+            return Finding(STALE_SAMPLE, "unknown", why, f"start or repair agent {agent} or its data plane")
     return None
 
 

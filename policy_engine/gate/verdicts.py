@@ -1,10 +1,10 @@
 """Steady samples become one record per link and interval: encrypted yes, no or unknown (`link_verdict`).
 
 The raw samples stay out of the ledger; their digests are the leaves of an RFC 6962 tree whose root the
-record carries, so that samples kept beside can be proved later. Where an end was silent for longer than a
-sample may be relied on, the interval is unknown: counters do not say how the end was set meanwhile. Of a
-shared link each tenant that uses it gets the verdict in its own scope; the counters are sensitive and
-released in the estate package only.
+record carries, so that samples kept beside could be proved later; nothing keeps them yet. Where an end was
+silent for longer than a sample may be relied on, the interval is unknown: counters do not say how the end was
+set meanwhile. Of a shared link each tenant that uses it gets the verdict in its own scope; the counters are
+sensitive and released in the estate package only.
 """
 
 from __future__ import annotations

@@ -41,16 +41,18 @@ def _packet_numbers(profile: LinkProfile, source: Source) -> Iterator[Problem]:
         message = f"at {profile.line_rate_gbps} Gbit/s a 32-bit packet number runs out within seconds"
         yield source.problem(path, message, fix)
         return
-    hold = profile.max_hold_ns if profile.on_control_loss == "hold" else 0
+    holds = profile.on_control_loss == "hold"
+    hold = profile.max_hold_ns if holds else 0
     poll = LIMITS.agent_poll_seconds * _NS
     exposed = poll + profile.total_deadline_ns + profile.revert_after_ns + hold
     packets = profile.line_rate_gbps * 1_000_000_000 * exposed // (8 * _WIRE_OCTETS * _NS)
     if packets > _PN_HEADROOM:
         message = (
             f"at {profile.line_rate_gbps} Gbit/s up to {packets} packets pass in poll + totalDeadline"
-            f" + revertAfter + maxHold ({format_duration(exposed)}), more than 2^30 packet numbers"
+            f" + revertAfter{' + maxHold' if holds else ''} ({format_duration(exposed)}),"
+            " more than 2^30 packet numbers"
         )
-        yield source.problem(path, message, f"{fix}, or shorten maxHold")
+        yield source.problem(path, message, f"{fix}, or shorten maxHold" if holds else fix)
 
 
 def _order(p: LinkProfile, source: Source) -> Iterator[Problem]:

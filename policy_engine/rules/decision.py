@@ -13,7 +13,7 @@ is pure but for the engine it is given. In order:
    namespace is excused only while the update changes nothing that is governed. What cannot be read is
    excused only where the object is untouched but for its labels, finalizers and the like: an object that
    is older than the policy can be cleaned up.
-4. Exceptions apply to what is left. They compose in any order.
+4. Exceptions apply to what is left. They compose in any order. None exist yet: no caller gives any.
 5. Texts are made from the bundle's metadata; rules with severity ``advice`` only warn.
 """
 

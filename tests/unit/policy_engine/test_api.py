@@ -409,7 +409,7 @@ def test_the_description_says_which_problems_an_operation_answers(client: TestCl
             answers = operation["responses"]
             said = {int(status) for status in answers if int(status) >= 400}
             due = {401, 403, 422, 500, 503} if path.startswith("/v1/") else {500}
-            due |= {400, 413} if "requestBody" in operation else set()
+            due |= {400, 408, 413, 429} if "requestBody" in operation else set()
             assert due <= said, (method, path)
             for status in said - ({503} if path == "/readyz" else set()):
                 form = answers[str(status)]["content"]

@@ -127,6 +127,10 @@ def test_headroom_of_packet_numbers(rate, hold, lawful):
 def test_a_hold_that_never_happens_costs_no_headroom():
     text = PROFILE.replace("GCM-AES-XPN-256", "GCM-AES-256").replace("lineRateGbps: 100", "lineRateGbps: 1")
     assert valid(profile=text.replace("maxHold: 6s", "maxHold: 24h\n  onControlLoss: close"))
+    faster = text.replace("lineRateGbps: 1", "lineRateGbps: 50")
+    said = only(files(profile=faster.replace("maxHold: 6s", "maxHold: 24h\n  onControlLoss: close")))
+    assert "2^30" in said.message
+    assert "maxHold" not in said.message + said.fix
 
 
 def test_warn_is_lawful_with_an_end_and_names():
