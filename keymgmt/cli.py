@@ -45,7 +45,7 @@ class Fail(Exception):  # noqa: N818 - an answer for people, not a fault
 def links(  # noqa: PLR0917 - typer reads options from the signature
     link: str | None = typer.Argument(None, help="One link; all when left out."),
     why: bool = typer.Option(
-        False, "--why", help="Name the first check that stands in the way, and the next step."
+        False, "--why", help="Name the first check that is not good and that can be acted on, and how."
     ),
     state: Path | None = STATE,
     api: str | None = API,

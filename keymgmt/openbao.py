@@ -162,17 +162,20 @@ class OpenBaoChild:
             status = self.health()
             if status == 200:
                 return
-            if status == 501:
-                self._initialise()
-            elif status == 503:
-                self._unseal()
+            self._open(status)
             time.sleep(0.05)
         raise self._not_ready("OpenBao did not become active in time")
 
+    def _open(self, status: int) -> None:
+        if status == 501:
+            self._initialise()
+        elif status == 503:
+            self._unseal()
+
     def health(self) -> int:
-        """HTTP status of sys/health: 200 active, 501 not initialised, 503 sealed, 0 no answer."""
+        """HTTP status of sys/health: 200 active, 501 not initialised, 503 sealed, 0 no answer in a second."""
         try:
-            return self._request("GET", "sys/health")[0]
+            return self._request("GET", "sys/health", timeout_s=1)[0]
         except (OSError, ValueError):
             return 0
 
@@ -190,25 +193,24 @@ class OpenBaoChild:
                 process.wait()
         self._process = None
 
-    def ensure(self) -> bool:
-        """Supervision, to be called in the main thread every second: restart what ended, unseal what sealed.
+    def look(self) -> bool:
+        """One step of supervision, in the main thread: restart what ended, unseal it; True when active.
 
-        Returns:
-            True when it had to act.
+        It waits for no more than one short answer: other processes wait for their turn in the same thread.
 
         Raises:
             OpenBaoNotReady: it ended too often within the window.
         """
-        if self.alive() and self.health() == 200:
-            return False
-        if not self.alive():
-            since = time.monotonic() - self._limits.openbao_window_s
-            self._starts = [at for at in self._starts if at > since]
-            if len(self._starts) >= self._limits.openbao_restarts:
-                raise self._not_ready("OpenBao ends again and again")
-            self.spawn()
-        self.wait_active()
-        return True
+        if self.alive():
+            status = self.health()
+            self._open(status)
+            return status == 200
+        since = time.monotonic() - self._limits.openbao_window_s
+        self._starts = [at for at in self._starts if at > since]
+        if len(self._starts) >= self._limits.openbao_restarts:
+            raise self._not_ready("OpenBao ends again and again")
+        self.spawn()
+        return False
 
     def secrets(self) -> SetupSecrets:
         """Unseal key and, until set-up is done, the root token ("" after)."""
@@ -241,7 +243,9 @@ class OpenBaoChild:
         with contextlib.suppress(OSError):
             self._request("PUT", "sys/unseal", {"key": self.secrets().unseal_key})
 
-    def _request(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> tuple[int, Any]:
+    def _request(
+        self, method: str, path: str, body: Mapping[str, Any] | None = None, *, timeout_s: float = 5
+    ) -> tuple[int, Any]:
         """Status and document; {} with an error status.
 
         Raises:
@@ -254,7 +258,7 @@ class OpenBaoChild:
             urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=self._context), _NoRedirect
         )
         try:
-            with opener.open(request, timeout=5) as answer:
+            with opener.open(request, timeout=timeout_s) as answer:
                 return answer.status, json.loads(answer.read(1_048_576) or b"{}")
         except urllib.error.HTTPError as error:
             with error:

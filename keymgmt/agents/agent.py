@@ -187,6 +187,8 @@ class Agent:
                 wait_ms = max(50, min(permit.ttl_ms // 3, 30_000))
         except KeymgmtError as error:
             self._log.debug("no_permit", why=str(error))
+        except OSError as full:  # an order that cannot be kept is not in force; a close is, whatever happens
+            self._log.error("state_unwritable", fix="free space in the agent's folder", error=_name_of(full))
         self._pull_now.wait(wait_ms / 1000)
 
     def pull(self) -> PermitKind:

@@ -11,6 +11,7 @@ this process signs over its own session of the role `ledger`. Prints one JSON ob
 from __future__ import annotations
 
 import json
+import os
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -23,7 +24,7 @@ from evidence.errors import Refused
 from evidence.logs import get_logger
 from evidence.records import Draft
 from policy_engine.embedded.logfile import log_to
-from policy_engine.embedded.plain import in_words
+from policy_engine.embedded.plain import in_words, is_ours
 from policy_engine.embedded.state import StateFolder, holder
 from policy_engine.errors import SaidNo, StartError
 
@@ -178,14 +179,18 @@ def main(arguments: Sequence[str]) -> int:
         what, fix = in_words(error)
         told = {"error": what, "fix": fix, "refused": isinstance(error, (Refused, SaidNo))}
         if logs:  # before that a log line would go where the one object is read
-            log.exception("evidence_job_failed", command=command, error=type(error).__name__)
-        sys.stdout.write(json.dumps(told) + "\n")
-        return 1
+            say = log.warning if is_ours(error) else log.exception
+            say("evidence_job_failed", command=command, error=type(error).__name__, reason=what, fix=fix)
     finally:
         if job is not None:
             job.close()
-    sys.stdout.write(json.dumps(told) + "\n")
-    return 0
+    try:
+        sys.stdout.write(json.dumps(told) + "\n")
+        sys.stdout.flush()
+    except BrokenPipeError:  # whoever asked is gone; what was made stands
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # nor does the end of the process tell
+        return 1
+    return 1 if "error" in told else 0
 
 
 if __name__ == "__main__":

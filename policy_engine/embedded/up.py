@@ -223,18 +223,17 @@ class Up:
         self._away = bool(away)
 
     def _key_store(self) -> str:
-        """Look after the key store; why it is away, or nothing. One that only hangs is left alone."""
+        """Look after the key store; why it is away, or nothing. One that only hangs is left alone.
+
+        What waits for it must not keep the processes of the links waiting.
+        """
         from keymgmt.errors import KeymgmtError
 
         try:
-            if self.bao.alive() and (health := self.bao.health()) in {0, 200}:
-                if health == 200:
-                    self.contact.answered()
-                    return ""
-                self.contact.failed("its process runs and does not answer")
-            else:
-                self.bao.ensure()
+            if self.bao.look():
                 self.contact.answered()
+                return ""
+            self.contact.failed("its process starts, or does not answer")
         except (KeymgmtError, OSError) as error:
             self.contact.failed(str(error) if isinstance(error, KeymgmtError) else type(error).__name__)
         return self.contact.away

@@ -93,7 +93,8 @@ class Gate:
         if judged is None or spec is None or told.posture == "encrypted":
             return told, None
         finding = judged.finding if told.reason == posture.reason else check_samples(self.view(spec), now)
-        return told, finding or Finding(told.reason, "unknown", told.reason.replace("_", " "))
+        just_come = "a fresh sample has come; it is judged within a moment"
+        return told, finding or Finding(told.reason, "unknown", just_come)
 
     def track(self, link: str, endpoint: str) -> EndTrack | None:
         """The newest sample of one end, with what follows from the ones before."""

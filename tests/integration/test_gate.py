@@ -45,7 +45,11 @@ def test_an_agent_that_is_gone_closes_its_path_within_arm(system, number):
     ended = _traffic_ends(system, (LINK,), arm + 3)
     if number is signal.SIGSTOP:
         try:
-            wait(lambda: _told(system) == f"start or repair agent {LINK}-a", 5, "the silent agent is named")
+            wait(
+                lambda: _told(system) == f"start or repair agent {LINK}-a or its data plane",
+                5,
+                "the silent agent is named",
+            )
             refused = system.review("train-us", review(system, "compliant"))
         finally:
             os.kill(pid, signal.SIGCONT)

@@ -101,7 +101,7 @@ async def test_deaths_in_mid_rotation_end_lawfully(live: Live) -> None:
     without = await live.rotate()
     assert without.end in {"not started", "rolled back"}, without.end
     assert key == live.driver("a").read().key_of_tx()
-    assert live.bao.ensure()
+    await live.until(live.bao.look, "the key store is active again")
     assert "complete" == (await live.rotate()).end
 
     # A data plane dies: its SecY with it. Keyed anew without being asked.

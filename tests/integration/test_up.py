@@ -61,7 +61,7 @@ def burst(stage, answered, stop):
     while not stop.is_set():
         try:
             response = stage.review("train-us", document)
-        except (DoorClosedError, KeyError, OSError):
+        except (DoorClosedError, KeyError, OSError, TypeError):  # also an answer that was cut off
             return
         answered.append(next(v for k, v in response["auditAnnotations"].items() if k.startswith("decision.")))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -288,6 +289,22 @@ def test_a_data_plane_of_another_version_is_told_loudly_once_and_stays_closed(
         other.setattr(agent.driver, "_ask", lambda _command, **_more: {})
         agent.check()
         assert ("warning", "check_failed") == log.said[-1]
+
+
+def test_a_full_disk_under_an_order_is_told_as_such_and_no_bug(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    agent, log = desk.agents["a"], Log()
+    monkeypatch.setattr(agent, "_log", log)
+    monkeypatch.setattr(agent.state, "write", no_space)
+    agent._pull_now.set()
+    agent._permit_pass()
+    assert ("error", "state_unwritable") in log.said
+    assert "closed" == path(desk)
+
+
+def no_space(*_: object) -> None:
+    raise OSError(errno.ENOSPC, "no space")
 
 
 class Log:

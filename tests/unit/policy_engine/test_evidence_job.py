@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -51,6 +52,18 @@ def test_what_a_killed_system_left_signs_nothing(state: Path) -> None:
     with pytest.raises(StartError, match="nothing runs on") as refused:
         ledger_signer(state)
     assert "start it with `sluicegate up`" == refused.value.fix
+
+
+def test_whoever_asked_may_be_gone_when_the_answer_comes(state: Path) -> None:
+    (state / "logs").mkdir()
+    reading, writing = os.pipe()
+    os.close(reading)
+    command = [sys.executable, "-m", "policy_engine.embedded.evidence_job", str(state), "import", str(state)]
+    done = subprocess.run(
+        command, stdout=writing, stderr=subprocess.PIPE, text=True, check=False, timeout=100
+    )
+    os.close(writing)
+    assert (1, "") == (done.returncode, done.stderr)
 
 
 def test_a_log_that_cannot_be_kept_is_told(state: Path) -> None:

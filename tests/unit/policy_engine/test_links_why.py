@@ -28,11 +28,10 @@ from policy_engine.rules.decision import decide
 from policy_engine.rules.wasm import WasmEngine
 
 YOUNG = Wait("ok", "key in use for 642 s", "sluicegate rotate l")
+REPAIR = "start or repair agent l-a or its data plane"
 AWAY = Wait("agent away", "agent l-a was last seen 76 s ago", "start or repair agent l-a")
 RUNS = Wait("rotation in step select", "waiting for select by l-a")
-STALE = Finding(
-    "stale_sample", "unknown", "the last sample of l-a is 12.0 s old", "start or repair agent l-a"
-)
+STALE = Finding("stale_sample", "unknown", "the last sample of l-a is 12.0 s old", REPAIR)
 ONCE = Finding("violation_unconfirmed", "unknown", "l-a: encryption off in one sample, not confirmed")
 
 
@@ -124,7 +123,7 @@ async def test_a_silent_agent_is_named_with_what_to_do_and_no_rotation_is_advise
         scene.gate.on_sample(scene.sample("b"))
         await scene.gate.step()
         link = await told(scene)
-        assert ("stale sample", "start or repair agent l-a") == (link["why"]["check"], link["why"]["next"])
+        assert ("stale sample", REPAIR) == (link["why"]["check"], link["why"]["next"])
         assert "l-a" in link["why"]["detail"]
         assert ("closed", "unknown") == (link["posture"]["state"], link["posture"]["posture"])
     assert "closed" == link["gate"]["order"]
@@ -137,7 +136,7 @@ async def test_evidence_that_ended_is_shown_as_unknown_before_the_gate_looks_aga
     assert ("closed", "unknown", "stale_sample") == tuple(
         link["posture"][name] for name in ("state", "posture", "reason")
     )
-    assert "start or repair agent l-a" == link["why"]["next"]
+    assert REPAIR == link["why"]["next"]
 
 
 async def test_a_violation_names_the_end_to_repair(scene):
@@ -161,7 +160,7 @@ async def test_after_a_restart_a_link_is_not_ok_before_both_ends_spoke(scene):
     await scene.gate.load()
     await scene.gate.step()
     why = (await told(scene))["why"]
-    assert ("no sample", "start or repair agent l-a") == (why["check"], why["next"])
+    assert ("no sample", REPAIR) == (why["check"], why["next"])
 
 
 async def test_a_first_keying_that_has_not_begun_is_not_ok(scene):
