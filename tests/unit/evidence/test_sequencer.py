@@ -417,9 +417,8 @@ def test_kill_9_in_a_burst_loses_nothing_acknowledged_and_repeats_nothing(db, tm
             [sys.executable, "-c", textwrap.dedent(CHILD), str(tmp_path), sequencing], stdout=subprocess.PIPE
         )
         assert child.stdout is not None
-        first = child.stdout.readline()
-        assert first, "the child did not start"
-        time.sleep(0.15 + 0.05 * round_number)
+        first = b"".join(child.stdout.readline() for _ in range(40 + 7 * round_number))
+        assert first.endswith(b"\n"), "the child did not go on"
         os.kill(child.pid, signal.SIGKILL)
         rest = child.stdout.read()
         child.wait()
