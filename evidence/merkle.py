@@ -92,11 +92,6 @@ def root(leaves: Sequence[bytes]) -> bytes:
     return Frontier().extend(leaves).root()
 
 
-def subtrees_of(leaves: Sequence[bytes]) -> Subtree:
-    """Return a `Subtree` over leaf hashes held in memory."""
-    return lambda low, high: root(leaves[low:high])
-
-
 def range_root(low: int, high: int, subtree: Subtree) -> bytes:
     """Return the root of leaves [low, high), split as section 2.1 splits.
 

@@ -162,12 +162,4 @@ def key_history(trusted: VerifierKey, changes: Iterable[Mapping[str, Any]], orig
     return KeyHistory(tuple(keys), tuple(sizes))
 
 
-def accepted_keys(
-    trusted: VerifierKey, changes: Iterable[Mapping[str, Any]], origin: str
-) -> list[VerifierKey]:
-    """Return all keys of the history through a trusted key, that one first; see `key_history`."""
-    keys = key_history(trusted, changes, origin).keys
-    return [trusted, *(key for key in keys if key != trusted)]
-
-
 _FIELDS = {"new", "origin", "size", "time", "type", "v"}

@@ -188,13 +188,15 @@ class Workbench:
 
     def attributed(self) -> list[tuple[Any, ...]]:
         """The result of the run that was prepared, in order of access."""
-        self.con.execute(_NARROW)
-        return self.rows(sql_text("attribution"))
+        return self._laid("attribution")
 
     def candidates(self) -> list[tuple[Any, ...]]:
         """Every (access, run) pair that fits, of the run that was prepared."""
-        self.con.execute(_NARROW)
-        return self.rows(sql_text("candidates"))
+        return self._laid("candidates")
+
+    def _laid(self, name: str) -> list[tuple[Any, ...]]:
+        self.con.execute(_NARROW)  # only now: leases may be filled after the rest was prepared
+        return self.rows(sql_text(name))
 
     def build_tables(self) -> dict[str, int]:
         """Build every report table from records and rows; returns the number of rows of each."""

@@ -51,8 +51,7 @@ class AdmissionApp:
     def __init__(self, deps: AdmissionDeps) -> None:
         self.metrics = AdmissionMetrics()
         self._deps = deps
-        self._limits = deps.limits
-        limits = deps.limits
+        limits = self._limits = deps.limits
         self._bodies = BodyReader(limits.review_body_bytes, limits.review_body_s, limits.body_bytes_in_flight)
         self._handler = ReviewHandler(deps, self.metrics)
         self._per_cluster: dict[str, int] = {}

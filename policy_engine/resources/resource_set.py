@@ -123,10 +123,6 @@ class ResourceSet:
         """The same objects under another generation number."""
         return ResourceSet(self.objects, generation=generation)
 
-    def of_kind(self, kind: type[_R]) -> tuple[_R, ...]:
-        """All objects of a kind, by name."""
-        return tuple(r for r in self.objects if isinstance(r, kind))
-
     def manifests(self) -> list[dict[str, Any]]:
         """Every object as `{kind, name, spec}`, ordered by kind and name: what `digest` covers."""
         return [manifest(r) for r in self.objects]

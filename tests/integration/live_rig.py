@@ -20,7 +20,6 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from evidence.database import Database
-from keymgmt import store as _tables
 from keymgmt.agents.config import BaoPaths, Server
 from keymgmt.agents.enrol import enrol
 from keymgmt.bell import Bell
@@ -46,7 +45,6 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "unit" / "keymgmt")
 
 from bao_server import make_tls
 
-assert _tables
 SECOND = 1_000_000_000
 CANARY = b"plaintext-canary-of-the-live-test"
 CIPHER = "GCM-AES-XPN-256"

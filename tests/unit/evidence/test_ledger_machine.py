@@ -12,7 +12,7 @@ from pathlib import Path
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
-from ledger_world import ORIGIN
+from ledger_world import ORIGIN, accepted_keys
 
 from evidence import merkle, scopemap
 from evidence.checkpoint import LocalSigner, open_checkpoint, verifier_of
@@ -22,7 +22,6 @@ from evidence.ledger import Ledger
 from evidence.outbox import put
 from evidence.records import Draft, encode
 from evidence.sequencer import Sequencer
-from evidence.signing import accepted_keys
 from evidence.spool import Spool
 
 SCOPES = ("acme", "globex", "estate")

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 import structlog
-from ledger_world import ORIGIN, frame_of, note
+from ledger_world import ORIGIN, accepted_keys, frame_of, note
 
 from evidence import merkle, scopemap
 from evidence.checkpoint import Checkpoint, LocalSigner, open_checkpoint, sign_checkpoint, verifier_of
@@ -31,7 +31,6 @@ from evidence.ledger import Ledger
 from evidence.outbox import put
 from evidence.scope import ESTATE
 from evidence.sequencer import Sequencer
-from evidence.signing import accepted_keys
 from evidence.spool import Spool
 
 

@@ -7,6 +7,7 @@ from itertools import pairwise
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from ledger_world import accepted_keys
 
 from evidence import ledger as ledger_module
 from evidence import signing
@@ -16,7 +17,7 @@ from evidence.limits import LIMITS
 from evidence.package.decoding import Malformed
 from evidence.package.trust import SignerFile
 from evidence.sequencer import Sequencer
-from evidence.signing import accepted_keys, key_change_draft, key_history, verify_key_change
+from evidence.signing import key_change_draft, key_history, verify_key_change
 
 ORIGIN = "sluicegate.io/ledger/test"
 

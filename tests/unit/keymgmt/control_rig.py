@@ -12,7 +12,6 @@ from world import World
 
 from evidence.database import Database
 from evidence.records import Draft
-from keymgmt import store as _tables
 from keymgmt.bell import Bell
 from keymgmt.conductor import Conductor
 from keymgmt.custody import Destroyed, Wrapped
@@ -20,8 +19,6 @@ from keymgmt.errors import CustodyUnavailable
 from keymgmt.model import LinkSpec
 from keymgmt.operations import Ack, AckStatus
 from keymgmt.rotation import Rotation
-
-assert _tables
 
 
 class FakeLinkKeys:

@@ -15,14 +15,12 @@ from sqlalchemy import text
 from evidence.database import Database
 from keymgmt import journal as journal_module
 from keymgmt import rotation_sak
-from keymgmt import store as _tables
 from keymgmt.errors import StaleLease
 from keymgmt.journal import Journal
 from keymgmt.journal_rows import Save
 from keymgmt.lease import Lease, Term, fence
 from keymgmt.rotation import Rotation, begin
 
-assert _tables
 SECOND = 1_000_000_000
 TTL = 10 * SECOND
 

@@ -7,13 +7,11 @@ from keymgmt.model import EndpointSpec, LinkSpec, ProfileSpec
 from keymgmt.permit import Expected, PermitKind, key_id_of, verify
 from keymgmt.permit_request import PermitRequest
 from keymgmt.samples import Sample
-from policy_engine import store as _tables
 from policy_engine.gate import signer as signers
 from policy_engine.gate.gather import KeyState
 from policy_engine.gate.loop import Gate, GatePorts
 from policy_engine.gate.permits import PermitIssuer
 
-assert _tables
 S = 1_000_000_000
 LINK = LinkSpec(
     "l",

@@ -5,10 +5,9 @@ import dataclasses
 from types import SimpleNamespace
 
 import pytest
-from gate_scene import LINK, S, Scene
+from gate_scene import LINK, S
 from rules_world import estate, example_requests, postures
 
-from evidence.database import Database
 from keymgmt.agents.agent import Agent
 from keymgmt.linkstatus import LinkStatus
 from keymgmt.permit import PermitKind
@@ -69,15 +68,6 @@ def test_the_first_of_scheduler_posture_and_gate_that_is_not_good_is_named(name)
     why = first(*given)
     assert (check, step) == (why.check, why.next)
     assert why.detail
-
-
-@pytest.fixture
-async def scene(tmp_path):
-    database = Database(tmp_path / "t.db")
-    database.start()
-    database.create_all()
-    yield Scene(database)
-    database.stop()
 
 
 class Conductor:

@@ -3,9 +3,8 @@
 import dataclasses
 
 import pytest
-from gate_scene import LINK, S, Scene, Sealed
+from gate_scene import LINK, S, Sealed
 
-from evidence.database import Database
 from keymgmt.errors import PermitRefused
 from keymgmt.permit import PermitKind
 from keymgmt.permit_request import PermitRequest
@@ -13,15 +12,6 @@ from policy_engine.gate import signer as signers
 from policy_engine.gate.gather import KeyState
 from policy_engine.gate.loop import Gate
 from policy_engine.gate.permits import PermitIssuer
-
-
-@pytest.fixture
-async def scene(tmp_path):
-    database = Database(tmp_path / "t.db")
-    database.start()
-    database.create_all()
-    yield Scene(database)
-    database.stop()
 
 
 async def test_a_proved_link_gets_permits_that_agents_accept(scene):
